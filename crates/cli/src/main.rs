@@ -1,0 +1,2 @@
+//! The `agentrun` program.
+fn main() {}
