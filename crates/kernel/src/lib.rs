@@ -1,7 +1,13 @@
 //! Records, logs, fenced writers, fold and decisions: what makes an agent session durable.
 
+mod ids;
 mod money;
+mod record;
+mod store;
 mod usage;
 
+pub use ids::*;
 pub use money::{PICO, Usd, UsdParseError};
+pub use record::*;
+pub use store::*;
 pub use usage::{Iteration, Usage};

@@ -117,7 +117,8 @@ impl FromStr for Usd {
         let out_of_range = || UsdParseError::OutOfRange(text.to_owned());
         let whole: i128 = whole.parse().map_err(|_| out_of_range())?;
         let fraction: i128 = format!("{fraction:0<12}").parse().map_err(|_| not_decimal())?;
-        let pico = whole.checked_mul(i128::from(PICO)).and_then(|w| w.checked_add(fraction)).ok_or_else(out_of_range)?;
+        let pico =
+            whole.checked_mul(i128::from(PICO)).and_then(|w| w.checked_add(fraction)).ok_or_else(out_of_range)?;
         let signed = if negative { -pico } else { pico };
         i64::try_from(signed).map(Self).map_err(|_| out_of_range())
     }

@@ -1,0 +1,27 @@
+//! The records of a session's inbox: a shared log, so a person can send to a session that another process owns.
+
+use serde::{Deserialize, Serialize};
+
+use super::session::Submission;
+use crate::ids::SubmissionId;
+
+/// One record of a session's inbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum InboxBody {
+    /// A message for the session.
+    Post {
+        /// The message.
+        submission: Submission,
+    },
+    /// The message is not to be sent, if it is not already.
+    Retract {
+        /// Which.
+        id: SubmissionId,
+    },
+}
+
+impl InboxBody {
+    /// Every kind this version writes and reads.
+    pub const KINDS: &[&str] = &["post", "retract"];
+}
