@@ -20,6 +20,12 @@ pub struct Usage {
     /// Service tier that was served, in the provider's word; `None` is the standard tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
+    /// Mode of serving beside the tier, in the provider's word (Anthropic's `fast`); `None` is the standard one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<String>,
+    /// Where the provider says it computed, if that has a price of its own (Anthropic's `us`); `None` is anywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub geo: Option<String>,
     /// Priced web searches the provider ran.
     pub web_searches: u64,
     /// Parts the provider bills beside the totals above (a compaction inside a request, an advisor model).
