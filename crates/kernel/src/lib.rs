@@ -3,11 +3,13 @@
 mod ids;
 mod money;
 mod record;
+mod session;
 mod store;
 mod usage;
 
 pub use ids::*;
 pub use money::{PICO, Usd, UsdParseError};
 pub use record::*;
+pub use session::*;
 pub use store::*;
 pub use usage::{Iteration, Usage};

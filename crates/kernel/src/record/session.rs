@@ -405,14 +405,6 @@ pub struct Intent {
     /// The most it can cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quote: Option<Usd>,
-    /// How often this intent has been opened for a rerun before (safe effects only).
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub reopened: u32,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// How an effect ended.

@@ -1,0 +1,273 @@
+//! What to do with a session next: one ordered table over (records, native history). The same `match` serves the live run, recovery and
+//! the docs; the first row that holds is taken, its records are appended, and the table is asked again.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::state::SessionState;
+use crate::ids::{CallId, EffectKey, MessageId, SubmissionId, TurnId};
+use crate::record::{Candidate, EffectKind, Failed, OutcomeEnd, Parked, Placed, Replay, TurnEndHow};
+
+/// A safe effect that was open at this many opens is not run again: it may be what ends the host each time.
+pub const SAFE_OPENS: u32 = 3;
+
+/// What a call that never began is answered, when the harness will not ask for it again by itself.
+pub const NOT_RUN: &str = "This call was not run: the session was interrupted before it began. Call it again if it is still needed.";
+
+/// What the harness's own history says, read from the mirrored files: no program is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// The harness's id of the session.
+    pub native_session: Option<String>,
+    /// Whether the harness can go on from this history.
+    pub resumable: bool,
+    /// Messages it took, by our ids.
+    pub taken: Vec<MessageId>,
+    /// Calls it made that have no result yet, in order.
+    pub open_calls: Vec<NativeCall>,
+    /// Calls that have a result, once for each.
+    pub answered: Vec<CallId>,
+    /// The provider's ids of the responses it holds.
+    pub responses: Vec<String>,
+    /// Whether it shows the newest turn as ended.
+    pub ended: bool,
+}
+
+/// A call in a harness's history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeCall {
+    /// The harness's id of it.
+    pub call: CallId,
+    /// The tool as we name it.
+    pub tool: String,
+    /// Its arguments.
+    pub arguments: Value,
+}
+
+/// What a native history must be made to say before the harness goes on from it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Repair {
+    /// The result of an open call, as recorded.
+    Answer {
+        /// The call.
+        call: CallId,
+        /// The recorded text.
+        text: Arc<str>,
+        /// Whether it is an error result.
+        is_error: bool,
+    },
+    /// A response that was paid for and never reached the history. Its bytes are in the outcome's record.
+    Response {
+        /// The request's effect.
+        key: EffectKey,
+        /// The provider's id.
+        id: String,
+    },
+    /// The turn is over.
+    EndTurn,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Return the value; open nothing.
+    Delivered(Arc<Value>),
+    /// Return the failure; open nothing.
+    Failed(Arc<Failed>),
+    /// One batch: outcome interrupted, withdrawn, settled.
+    SettleFollowUp {
+        /// The follow-up's effect.
+        key: EffectKey,
+        /// The turn it opened.
+        turn: TurnId,
+        /// Its own submissions; no person's message among them.
+        submissions: Vec<SubmissionId>,
+    },
+    /// The cap refused: ask the gate again before anything else.
+    AskGate(Parked),
+    /// Their holds become unknown; each is ended as interrupted.
+    LoseRequests(Vec<EffectKey>),
+    /// Run again with the stored arguments, under the first intent.
+    RunAgain(EffectKey),
+    /// End as interrupted; the model is told, nothing is run.
+    Interrupt(Vec<EffectKey>),
+    /// Ask the review again.
+    Review(Arc<Candidate>),
+    /// Make the restored history say what the records say.
+    Repair(Vec<Repair>),
+    /// The history shows the turn ended: record it.
+    EndTurn {
+        /// The turn.
+        turn: TurnId,
+        /// How.
+        how: TurnEndHow,
+    },
+    /// The turn is open and its message was taken: go on, place nothing.
+    Continue(Arc<Placed>),
+    /// Its message was placed and not taken, and the harness takes our ids: the same message again under its own id.
+    PlaceAgain(Arc<Placed>),
+    /// Its message was placed and not taken, and the harness knows nothing of our ids: end the turn; the next message carries its words.
+    CarryOn {
+        /// The turn.
+        turn: TurnId,
+        /// What stays unsent.
+        unsent: Vec<SubmissionId>,
+    },
+    /// Place a message with these submissions.
+    Place(Carry),
+    /// Nothing waits.
+    Idle,
+}
+
+/// What the next message holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carry {
+    /// Words that were accepted before and never reached the model, oldest first: they come first, behind a notice.
+    pub unsent: Vec<SubmissionId>,
+    /// The rest, in order.
+    pub fresh: Vec<SubmissionId>,
+    /// Placed messages that this one stands for.
+    pub replaces: Vec<MessageId>,
+}
+
+/// What holds today, beside the records and the history.
+#[derive(Clone, Copy)]
+pub struct Today<'a> {
+    /// The harness takes messages under our ids, and they are read back by them.
+    pub own_ids: bool,
+    /// The gate was asked again since the park, and no longer refuses.
+    pub gate_open: bool,
+    /// Whether an effect may run again: its tool is safe today as in the record, and its stored arguments still fit.
+    pub rerunnable: &'a dyn Fn(&EffectKey) -> bool,
+}
+
+/// The next thing to do.
+#[must_use]
+pub fn decide(state: &SessionState, survey: &Survey, today: Today<'_>) -> Decision {
+    if state.delivered.is_none()
+        && let Some(failed) = &state.failed
+    {
+        return Decision::Failed(failed.clone());
+    }
+    if let Some(value) = &state.delivered {
+        return Decision::Delivered(value.clone());
+    }
+    if let Some(decision) = cut_follow_up(state) {
+        return decision;
+    }
+    if let Some(parked) = &state.parked
+        && !today.gate_open
+    {
+        return Decision::AskGate(parked.clone());
+    }
+    let lost: Vec<_> = open_of(state, |kind| matches!(kind, EffectKind::Request | EffectKind::Decision));
+    if !lost.is_empty() {
+        return Decision::LoseRequests(lost);
+    }
+    if let Some(decision) = open_tools(state, today.rerunnable) {
+        return decision;
+    }
+    if let Some(candidate) = state.undecided() {
+        return Decision::Review(candidate.clone());
+    }
+    if let Some(decision) = open_turn(state, survey, today.own_ids) {
+        return decision;
+    }
+    let waits = |unsent: bool| {
+        state
+            .submissions()
+            .filter(move |accepted| !accepted.withdrawn && if unsent { accepted.unsent } else { accepted.message.is_none() && !accepted.unsent })
+            .map(|accepted| accepted.submission.id.clone())
+            .collect::<Vec<_>>()
+    };
+    let carry = Carry { unsent: waits(true), fresh: waits(false), replaces: replaced(state) };
+    if carry.unsent.is_empty() && carry.fresh.is_empty() { Decision::Idle } else { Decision::Place(carry) }
+}
+
+fn replaced(state: &SessionState) -> Vec<MessageId> {
+    let mut messages: Vec<MessageId> =
+        state.submissions().filter(|accepted| accepted.unsent && !accepted.withdrawn).filter_map(|accepted| accepted.message.clone()).collect();
+    messages.dedup();
+    messages
+}
+
+fn cut_follow_up(state: &SessionState) -> Option<Decision> {
+    let turn = state.open_turn.as_ref()?;
+    let key = turn.follow_up.clone()?;
+    if turn.epoch >= state.epoch {
+        return None;
+    }
+    let submissions = state.message(&turn.message)?.placed.carries.iter().filter(|id| {
+        state
+            .submission(id)
+            .is_some_and(|accepted| matches!(&accepted.submission.source, crate::record::Source::FollowUp(of) if *of == key))
+    });
+    Some(Decision::SettleFollowUp { key: key.clone(), turn: turn.id.clone(), submissions: submissions.cloned().collect() })
+}
+
+fn open_of(state: &SessionState, of: impl Fn(EffectKind) -> bool) -> Vec<EffectKey> {
+    state.open_effects().filter(|effect| of(effect.intent.effect)).map(|effect| effect.intent.key.clone()).collect()
+}
+
+fn open_tools(state: &SessionState, rerunnable: &dyn Fn(&EffectKey) -> bool) -> Option<Decision> {
+    let mut ended = Vec::new();
+    for effect in state.open_effects() {
+        let intent = &effect.intent;
+        match intent.effect {
+            EffectKind::Tool if intent.replay == Replay::Safe && effect.opens < SAFE_OPENS && rerunnable(&intent.key) => {
+                return Some(Decision::RunAgain(intent.key.clone()));
+            }
+            // A submit without a candidate never reached the review: the model is asked to submit again. With one, the review row decides.
+            EffectKind::Submit if state.undecided().is_some_and(|candidate| candidate.key == intent.key) => {}
+            EffectKind::Tool | EffectKind::Submit | EffectKind::Builtin => ended.push(intent.key.clone()),
+            EffectKind::Request | EffectKind::Decision | EffectKind::FollowUp => {}
+        }
+    }
+    (!ended.is_empty()).then_some(Decision::Interrupt(ended))
+}
+
+fn open_turn(state: &SessionState, survey: &Survey, own_ids: bool) -> Option<Decision> {
+    let turn = state.open_turn.as_ref()?;
+    let placed = state.message(&turn.message)?.placed.clone();
+    let taken = survey.taken.contains(&turn.message);
+    if taken {
+        let repairs = repairs(state, survey, turn);
+        if !repairs.is_empty() {
+            return Some(Decision::Repair(repairs));
+        }
+        if survey.ended {
+            return Some(Decision::EndTurn { turn: turn.id.clone(), how: TurnEndHow::Done });
+        }
+        return Some(Decision::Continue(placed));
+    }
+    if own_ids {
+        return Some(Decision::PlaceAgain(placed));
+    }
+    Some(Decision::CarryOn { turn: turn.id.clone(), unsent: placed.carries.clone() })
+}
+
+fn repairs(state: &SessionState, survey: &Survey, turn: &super::state::OpenTurn) -> Vec<Repair> {
+    let mut repairs = Vec::new();
+    let mut lacking: Vec<_> = state
+        .effects()
+        .filter(|effect| effect.intent.effect == EffectKind::Request && effect.intent.turn.as_ref() == Some(&turn.id))
+        .filter(|effect| effect.response_bytes > 0)
+        .filter_map(|effect| {
+            let outcome = effect.outcome.as_ref().filter(|outcome| outcome.end == OutcomeEnd::Ok)?;
+            let id = outcome.response_id.clone()?;
+            (!survey.responses.contains(&id)).then(|| (effect.seq, Repair::Response { key: effect.intent.key.clone(), id }))
+        })
+        .collect();
+    lacking.sort_by_key(|(seq, _)| *seq);
+    repairs.extend(lacking.into_iter().map(|(_, repair)| repair));
+    for open in &survey.open_calls {
+        let recorded = state.effect_of_call(&open.call).filter(|effect| effect.intent.turn.as_ref() == Some(&turn.id));
+        let (text, is_error) = match recorded.and_then(|effect| effect.outcome.as_ref()) {
+            Some(outcome) => (outcome.text.clone(), outcome.end != OutcomeEnd::Ok),
+            None => (Arc::from(NOT_RUN), true),
+        };
+        repairs.push(Repair::Answer { call: open.call.clone(), text, is_error });
+    }
+    repairs
+}

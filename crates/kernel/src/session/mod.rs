@@ -1,0 +1,16 @@
+//! One session in memory: the fold of its records, the checks on them, the decisions over them, and the task that owns its writer.
+
+mod check;
+mod decide;
+mod drive;
+mod state;
+mod task;
+
+pub use check::{Illegal, Invariant, validate};
+pub use decide::{Carry, Decision, NOT_RUN, NativeCall, Repair, SAFE_OPENS, Survey, Today, decide};
+pub use drive::{
+    Begun, Drive, DriveError, EffectSpec, Message, OnRepeat, OpenEffect, Outcomes, PlaceTicket, Restart, StopLevel, StopRaiser, StopSignal,
+    Unfinished, Why,
+};
+pub use state::{Accepted, Effect, EndedTurn, OpenTurn, PlacedMessage, SessionState, Spent};
+pub use task::{Owned, SessionTask};
