@@ -1,1 +1,22 @@
-//! See the workspace's ARCHITECTURE.md.
+//! The `AgentAdapter` trait and the adapters for real harness programs.
+//!
+//! Start at [`AgentAdapter`]; [`Seat`] is what a session is given, [`Journal`] the barrier behind which effects begin, [`NativeHistory`]
+//! how a harness's own files are read and repaired. `process` is the child-process layer all harnesses share; one folder a harness.
+
+mod adapter;
+pub mod claude;
+mod error;
+mod journal;
+mod native;
+pub mod process;
+mod seat;
+mod session;
+mod tools;
+
+pub use adapter::{AdapterProfile, Admission, AgentAdapter, Capabilities, Checked, SessionPlan, admit};
+pub use error::{AdapterError, AdapterErrorKind, Refusal, RefusalKind};
+pub use journal::{Journal, JournalError, Tail};
+pub use native::{HistoryError, NativeFiles, NativeHistory, RecordedFiles};
+pub use seat::{Deltas, Dirs, ModelEndpoint, ModelPort, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat};
+pub use session::{AdapterSession, CloseReport, NativeIdentity, Start, Turn, TurnEnd};
+pub use tools::{Answer, Observed, ToolCall, ToolHost, ToolSpec};
