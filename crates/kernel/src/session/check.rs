@@ -27,7 +27,9 @@ pub enum Invariant {
     #[error("one-turn: one turn is open at a time, and none is opened twice")]
     OneTurn,
     /// `delivered` at most once, with no open tool effect beside it; after it only a follow-up's or a person's turn opens anything.
-    #[error("delivered-once: a session delivers once, with no tool open, and only a follow-up or a person opens a turn after it")]
+    #[error(
+        "delivered-once: a session delivers once, with no tool open, and only a follow-up or a person opens a turn after it"
+    )]
     DeliveredOnce,
     /// A candidate is decided once, in order.
     #[error("one-verdict: candidates are numbered and each is decided once")]
@@ -64,7 +66,8 @@ impl SessionState {
     /// # Errors
     /// [`Illegal`] names the first invariant it breaks.
     pub fn check(&self, record: &Record) -> Result<(), Illegal> {
-        self.broken(record).map_or(Ok(()), |invariant| Err(Illegal { seq: record.seq, kind: record.body.kind(), invariant }))
+        self.broken(record)
+            .map_or(Ok(()), |invariant| Err(Illegal { seq: record.seq, kind: record.body.kind(), invariant }))
     }
 
     fn broken(&self, record: &Record) -> Option<Invariant> {
@@ -79,16 +82,23 @@ impl SessionState {
         if self.bound.is_none() != matches!(record.body, Body::Bound(_)) {
             return Some(I::BoundFirst);
         }
-        let begins = matches!(record.body, Body::Placed(_) | Body::Intent(_) | Body::Candidate(_) | Body::Delivered(_) | Body::Failed(_));
+        let begins = matches!(
+            record.body,
+            Body::Placed(_) | Body::Intent(_) | Body::Candidate(_) | Body::Delivered(_) | Body::Failed(_)
+        );
         if begins && self.failed.is_some() {
             return Some(I::Ended);
         }
         match &record.body {
             Body::Submission(submission) => unless(self.submission(&submission.id).is_none(), I::OneSubmission),
-            Body::Withdrawn(withdrawn) => unless(withdrawn.ids.iter().all(|id| self.submission(id).is_some()), I::OneMessage),
+            Body::Withdrawn(withdrawn) => {
+                unless(withdrawn.ids.iter().all(|id| self.submission(id).is_some()), I::OneMessage)
+            }
             Body::Placed(placed) => self.misplaced(placed),
             Body::TurnEnd { turn, .. } => unless(self.is_open_turn(turn), I::OneTurn),
-            Body::Settled(settled) => unless(settled.turn.as_ref().is_none_or(|turn| self.is_open_turn(turn)), I::OneTurn),
+            Body::Settled(settled) => {
+                unless(settled.turn.as_ref().is_none_or(|turn| self.is_open_turn(turn)), I::OneTurn)
+            }
             Body::Intent(intent) => {
                 if self.effect(&intent.key).is_some() {
                     return Some(I::OneIntent);
@@ -114,9 +124,9 @@ impl SessionState {
                 unless(self.undecided().is_some_and(|candidate| candidate.number == verdict.number), I::OneVerdict)
             }
             Body::Delivered(_) => {
-                let tool_open = self
-                    .open_effects()
-                    .any(|effect| matches!(effect.intent.effect, EffectKind::Tool | EffectKind::Submit | EffectKind::Builtin));
+                let tool_open = self.open_effects().any(|effect| {
+                    matches!(effect.intent.effect, EffectKind::Tool | EffectKind::Submit | EffectKind::Builtin)
+                });
                 unless(self.delivered.is_none() && !tool_open, I::DeliveredOnce)
             }
             Body::Failed(_) => unless(self.delivered.is_none(), I::Ended),
@@ -137,7 +147,9 @@ impl SessionState {
 
     fn misplaced(&self, placed: &Placed) -> Option<Invariant> {
         use Invariant as I;
-        let reused = self.messages().any(|message| message.placed.turn == placed.turn || message.placed.message == placed.message);
+        let reused = self
+            .messages()
+            .any(|message| message.placed.turn == placed.turn || message.placed.message == placed.message);
         if self.open_turn.is_some() || reused {
             return Some(I::OneTurn);
         }
@@ -147,7 +159,9 @@ impl SessionState {
             if accepted.withdrawn || carried_elsewhere {
                 return Some(I::OneMessage);
             }
-            if self.delivered.is_some() && !matches!(accepted.submission.source, Source::Person | Source::FollowUp(_) | Source::Recovery) {
+            if self.delivered.is_some()
+                && !matches!(accepted.submission.source, Source::Person | Source::FollowUp(_) | Source::Recovery)
+            {
                 return Some(I::DeliveredOnce);
             }
         }
@@ -167,4 +181,3 @@ pub fn validate<'a>(records: impl IntoIterator<Item = &'a Record>) -> Result<Ses
     }
     Ok(state)
 }
-

@@ -13,7 +13,8 @@ use crate::record::{Candidate, EffectKind, Failed, OutcomeEnd, Parked, Placed, R
 pub const SAFE_OPENS: u32 = 3;
 
 /// What a call that never began is answered, when the harness will not ask for it again by itself.
-pub const NOT_RUN: &str = "This call was not run: the session was interrupted before it began. Call it again if it is still needed.";
+pub const NOT_RUN: &str =
+    "This call was not run: the session was interrupted before it began. Call it again if it is still needed.";
 
 /// What the harness's own history says, read from the mirrored files: no program is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,7 +178,10 @@ pub fn decide(state: &SessionState, survey: &Survey, today: Today<'_>) -> Decisi
     let waits = |unsent: bool| {
         state
             .submissions()
-            .filter(move |accepted| !accepted.withdrawn && if unsent { accepted.unsent } else { accepted.message.is_none() && !accepted.unsent })
+            .filter(move |accepted| {
+                !accepted.withdrawn
+                    && if unsent { accepted.unsent } else { accepted.message.is_none() && !accepted.unsent }
+            })
             .map(|accepted| accepted.submission.id.clone())
             .collect::<Vec<_>>()
     };
@@ -186,8 +190,11 @@ pub fn decide(state: &SessionState, survey: &Survey, today: Today<'_>) -> Decisi
 }
 
 fn replaced(state: &SessionState) -> Vec<MessageId> {
-    let mut messages: Vec<MessageId> =
-        state.submissions().filter(|accepted| accepted.unsent && !accepted.withdrawn).filter_map(|accepted| accepted.message.clone()).collect();
+    let mut messages: Vec<MessageId> = state
+        .submissions()
+        .filter(|accepted| accepted.unsent && !accepted.withdrawn)
+        .filter_map(|accepted| accepted.message.clone())
+        .collect();
     messages.dedup();
     messages
 }
@@ -199,11 +206,15 @@ fn cut_follow_up(state: &SessionState) -> Option<Decision> {
         return None;
     }
     let submissions = state.message(&turn.message)?.placed.carries.iter().filter(|id| {
-        state
-            .submission(id)
-            .is_some_and(|accepted| matches!(&accepted.submission.source, crate::record::Source::FollowUp(of) if *of == key))
+        state.submission(id).is_some_and(
+            |accepted| matches!(&accepted.submission.source, crate::record::Source::FollowUp(of) if *of == key),
+        )
     });
-    Some(Decision::SettleFollowUp { key: key.clone(), turn: turn.id.clone(), submissions: submissions.cloned().collect() })
+    Some(Decision::SettleFollowUp {
+        key: key.clone(),
+        turn: turn.id.clone(),
+        submissions: submissions.cloned().collect(),
+    })
 }
 
 fn open_of(state: &SessionState, of: impl Fn(EffectKind) -> bool) -> Vec<EffectKey> {
@@ -215,7 +226,9 @@ fn open_tools(state: &SessionState, rerunnable: &dyn Fn(&EffectKey) -> bool) -> 
     for effect in state.open_effects() {
         let intent = &effect.intent;
         match intent.effect {
-            EffectKind::Tool if intent.replay == Replay::Safe && effect.opens < SAFE_OPENS && rerunnable(&intent.key) => {
+            EffectKind::Tool
+                if intent.replay == Replay::Safe && effect.opens < SAFE_OPENS && rerunnable(&intent.key) =>
+            {
                 return Some(Decision::RunAgain(intent.key.clone()));
             }
             // A submit without a candidate never reached the review: the model is asked to submit again. With one, the review row decides.
@@ -256,7 +269,8 @@ fn repairs(state: &SessionState, survey: &Survey, turn: &super::state::OpenTurn)
         .filter_map(|effect| {
             let outcome = effect.outcome.as_ref().filter(|outcome| outcome.end == OutcomeEnd::Ok)?;
             let id = outcome.response_id.clone()?;
-            (!survey.responses.contains(&id)).then(|| (effect.seq, Repair::Response { key: effect.intent.key.clone(), id }))
+            (!survey.responses.contains(&id))
+                .then(|| (effect.seq, Repair::Response { key: effect.intent.key.clone(), id }))
         })
         .collect();
     lacking.sort_by_key(|(seq, _)| *seq);

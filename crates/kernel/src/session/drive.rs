@@ -245,7 +245,12 @@ impl OpenEffect {
     ///
     /// # Errors
     /// See [`Unfinished`].
-    pub async fn finish(self, outcome: Outcome, with: Vec<Body>, also: Option<SharedAppend>) -> Result<Arc<Outcome>, Unfinished> {
+    pub async fn finish(
+        self,
+        outcome: Outcome,
+        with: Vec<Body>,
+        also: Option<SharedAppend>,
+    ) -> Result<Arc<Outcome>, Unfinished> {
         let outcome = Outcome { key: self.key.clone(), ..outcome };
         let shown = Arc::new(Outcome { response: Arc::from([]), ..outcome.clone() });
         let bodies = std::iter::once(Body::Outcome(outcome)).chain(with);
@@ -262,7 +267,12 @@ impl OpenEffect {
     ///
     /// # Errors
     /// See [`Unfinished`].
-    pub async fn finish_after(self, before: Vec<Body>, outcome: Outcome, with: Vec<Body>) -> Result<Arc<Outcome>, Unfinished> {
+    pub async fn finish_after(
+        self,
+        before: Vec<Body>,
+        outcome: Outcome,
+        with: Vec<Body>,
+    ) -> Result<Arc<Outcome>, Unfinished> {
         let outcome = Outcome { key: self.key.clone(), ..outcome };
         let shown = Arc::new(outcome.clone());
         let bodies = before.into_iter().chain(std::iter::once(Body::Outcome(outcome))).chain(with);
@@ -408,7 +418,12 @@ impl Drive {
     ///
     /// # Errors
     /// [`DriveError`]; on `Conflict` fold the shared log and ask again.
-    pub async fn begin(&self, spec: EffectSpec, before: Vec<Body>, also: Option<SharedAppend>) -> Result<Begun, DriveError> {
+    pub async fn begin(
+        &self,
+        spec: EffectSpec,
+        before: Vec<Body>,
+        also: Option<SharedAppend>,
+    ) -> Result<Begun, DriveError> {
         let (answer, answered) = oneshot::channel();
         self.ask(Command::Begin(Box::new(spec), before, also, answer), answered).await
     }
@@ -437,7 +452,11 @@ impl Drive {
         }
     }
 
-    async fn ask<T>(&self, command: Command, answered: oneshot::Receiver<Result<T, DriveError>>) -> Result<T, DriveError> {
+    async fn ask<T>(
+        &self,
+        command: Command,
+        answered: oneshot::Receiver<Result<T, DriveError>>,
+    ) -> Result<T, DriveError> {
         let gone = || DriveError::Restart(self.restart());
         self.to.send(command).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?

@@ -9,8 +9,8 @@ mod task;
 pub use check::{Illegal, Invariant, validate};
 pub use decide::{Carry, Decision, NOT_RUN, NativeCall, Repair, SAFE_OPENS, Survey, Today, decide};
 pub use drive::{
-    Begun, Drive, DriveError, EffectSpec, Message, OnRepeat, OpenEffect, Outcomes, PlaceTicket, Restart, StopLevel, StopRaiser, StopSignal,
-    Unfinished, Why,
+    Begun, Drive, DriveError, EffectSpec, Message, OnRepeat, OpenEffect, Outcomes, PlaceTicket, Restart, StopLevel,
+    StopRaiser, StopSignal, Unfinished, Why,
 };
 pub use state::{Accepted, Effect, EndedTurn, OpenTurn, PlacedMessage, SessionState, Spent};
 pub use task::{Owned, SessionTask};

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::ids::{CallId, Digest, EffectKey, Epoch, MessageId, Seq, SubmissionId, TurnId};
 use crate::money::Usd;
 use crate::record::{
-    Body, Bound, Candidate, EffectKind, Failed, HarnessVersion, Intent, Outcome, OutcomeEnd, Parked, Placed, Record, Replay, Source, Submission,
-    TurnEndHow, Verdict,
+    Body, Bound, Candidate, EffectKind, Failed, HarnessVersion, Intent, Outcome, OutcomeEnd, Parked, Placed, Record,
+    Replay, Source, Submission, TurnEndHow, Verdict,
 };
 
 /// A session as its records tell it.
@@ -258,8 +258,13 @@ impl SessionState {
                 }
             }
             Body::Submission(submission) => {
-                let accepted =
-                    Accepted { submission: Arc::new(submission.clone()), seq: record.seq, message: None, unsent: false, withdrawn: false };
+                let accepted = Accepted {
+                    submission: Arc::new(submission.clone()),
+                    seq: record.seq,
+                    message: None,
+                    unsent: false,
+                    withdrawn: false,
+                };
                 if !self.submissions.contains_key(&submission.id) {
                     self.submitted.push_back_mut(submission.id.clone());
                 }
@@ -330,7 +335,8 @@ impl SessionState {
 
     fn end_turn(&mut self, turn: &TurnId, how: TurnEndHow) {
         if let Some(open) = self.open_turn.take_if(|open| &open.id == turn) {
-            self.empty_turns = if open.requests == 0 && self.delivered.is_none() { self.empty_turns.saturating_add(1) } else { 0 };
+            self.empty_turns =
+                if open.requests == 0 && self.delivered.is_none() { self.empty_turns.saturating_add(1) } else { 0 };
             self.last_turn = Some(EndedTurn { id: open.id, how });
         }
     }
@@ -378,7 +384,12 @@ impl SessionState {
         let kept = Outcome { response: Arc::from([]), ..outcome.clone() };
         self.effects.insert_mut(
             outcome.key.clone(),
-            Effect { outcome: Some(Arc::new(kept)), outcome_seq: Some(record.seq), response_bytes: outcome.response.len(), ..effect },
+            Effect {
+                outcome: Some(Arc::new(kept)),
+                outcome_seq: Some(record.seq),
+                response_bytes: outcome.response.len(),
+                ..effect
+            },
         );
     }
 

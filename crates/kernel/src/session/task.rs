@@ -53,7 +53,8 @@ impl SessionTask {
         let (to, commands) = mpsc::channel(WAITING);
         let shown = Arc::new(Shown { state: RwLock::new(state), ended: watch::Sender::new(None) });
         let drive = Drive { key: writer.key().clone(), epoch: writer.epoch(), to, shown: shown.clone() };
-        let handle = WeakDrive { key: drive.key.clone(), epoch: drive.epoch, to: drive.to.downgrade(), shown: shown.clone() };
+        let handle =
+            WeakDrive { key: drive.key.clone(), epoch: drive.epoch, to: drive.to.downgrade(), shown: shown.clone() };
         let task = Task { writer, shown, handle, earlier, events, unpublished: Vec::new(), running: HashMap::new() };
         Self { drive, task: tokio::spawn(task.run(commands, watch)) }
     }
@@ -194,7 +195,12 @@ impl Task {
         }
     }
 
-    async fn begin(&mut self, spec: EffectSpec, before: Vec<Body>, also: Option<SharedAppend>) -> Result<Begun, DriveError> {
+    async fn begin(
+        &mut self,
+        spec: EffectSpec,
+        before: Vec<Body>,
+        also: Option<SharedAppend>,
+    ) -> Result<Begun, DriveError> {
         self.alive()?;
         if let Some(begun) = self.join_running(&spec.key) {
             return Ok(begun);
@@ -224,9 +230,11 @@ impl Task {
         match state.effect(key) {
             Some(Effect { outcome: Some(outcome), .. }) => Ok(Begun::Known(outcome.clone())),
             Some(_) => Ok(self.open(key.clone())),
-            None => {
-                Err(DriveError::Illegal(Illegal { seq: state.head.next(), kind: "outcome", invariant: super::check::Invariant::OneOutcome }))
-            }
+            None => Err(DriveError::Illegal(Illegal {
+                seq: state.head.next(),
+                kind: "outcome",
+                invariant: super::check::Invariant::OneOutcome,
+            })),
         }
     }
 
@@ -246,7 +254,12 @@ impl Task {
         self.running.insert(key.clone(), outcome);
         match self.handle.to.upgrade() {
             Some(to) => {
-                let drive = Drive { key: self.handle.key.clone(), epoch: self.handle.epoch, to, shown: self.handle.shown.clone() };
+                let drive = Drive {
+                    key: self.handle.key.clone(),
+                    epoch: self.handle.epoch,
+                    to,
+                    shown: self.handle.shown.clone(),
+                };
                 Begun::Open(OpenEffect { key, drive, done })
             }
             // Every handle is gone, so nobody is there to run it.
@@ -260,14 +273,20 @@ fn repeated(spec: &EffectSpec, state: &SessionState, earlier: &[SessionState]) -
     if spec.kind != EffectKind::Tool || spec.replay != Replay::Never {
         return None;
     }
-    let interrupted = |effect: &&Effect| effect.interrupted() || (effect.outcome.is_none() && effect.epoch < state.epoch);
+    let interrupted =
+        |effect: &&Effect| effect.interrupted() || (effect.outcome.is_none() && effect.epoch < state.epoch);
     let here = state.receipt(&spec.name, &spec.digest);
     let before = earlier.iter().rev().find_map(|state| state.receipt(&spec.name, &spec.digest));
-    if let Some(done) = before.and_then(|effect| effect.outcome.as_ref()).filter(|outcome| outcome.end == OutcomeEnd::Ok) {
+    if let Some(done) =
+        before.and_then(|effect| effect.outcome.as_ref()).filter(|outcome| outcome.end == OutcomeEnd::Ok)
+    {
         return Some((OutcomeEnd::Ok, done.text.clone()));
     }
-    let in_doubt = here.filter(interrupted).or_else(|| before.filter(|effect| effect.outcome.is_none() || effect.interrupted()))?;
-    (spec.on_repeat == OnRepeat::Refuse).then(|| (OutcomeEnd::Refused, repeat_refusal(&spec.name, &in_doubt.intent.digest)))
+    let in_doubt = here
+        .filter(interrupted)
+        .or_else(|| before.filter(|effect| effect.outcome.is_none() || effect.interrupted()))?;
+    (spec.on_repeat == OnRepeat::Refuse)
+        .then(|| (OutcomeEnd::Refused, repeat_refusal(&spec.name, &in_doubt.intent.digest)))
 }
 
 fn repeat_refusal(tool: &str, digest: &Digest) -> Arc<str> {
