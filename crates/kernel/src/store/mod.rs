@@ -17,8 +17,17 @@ use tokio::sync::watch;
 use crate::ids::{Epoch, LogKey, Nonce, RunId, Seq, SessionKey, SharedLog};
 use crate::record::{Body, DecodeError, Frame, InboxBody, LedgerBody, LogBody, Record};
 
+mod backend;
+mod committer;
+mod core;
+mod memory;
+mod rules;
+mod tail;
+mod watches;
 mod writer;
 
+pub use memory::MemoryStore;
+pub use tail::{PAGE, read_all, read_from};
 pub use writer::SessionWriter;
 
 /// Most bytes of one record.
@@ -44,7 +53,8 @@ pub trait SessionStore: Send + Sync + 'static {
     /// [`OpenError::HeadChanged`]: fold again and decide anew. The others say what to do; nothing was taken.
     async fn open(&self, key: &SessionKey, expected: Option<Seq>) -> Result<SessionWriter, OpenError>;
 
-    /// Up to `limit` durable records of `log`, the first at `from` (or at 1 for `Seq(0)`). An unknown log is an empty one.
+    /// Up to `limit` durable records of `log`, the first at `from` (or at 1 for `Seq(0)`). An unknown log is an empty one. A page may
+    /// hold fewer (large records): whoever wants all goes on until its head, as [`read_all`] does.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] names the log and the place; nothing is skipped over.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{AppendError, Batch, FencedAppend, Refused, SharedAppend, SharedFrames, WriterBackend, encode_all, now_ms};
+use super::{
+    AppendError, Batch, FencedAppend, SharedAppend, SharedFrames, StoreError, WriterBackend, encode_all, now_ms,
+};
 use crate::ids::{Epoch, LogKey, Nonce, Seq, SessionKey};
 use crate::record::Body;
 use crate::store::End;
@@ -79,7 +81,8 @@ impl SessionWriter {
         };
         let answer = match self.backend.append(append).await {
             Ok(answer) => answer,
-            Err(_gone) => Err(AppendError::Refused(Refused::Busy("the store was closed".to_owned()))),
+            // The committer broke with the batch in its hands: it may have been written.
+            Err(_gone) => Err(AppendError::Unknown(StoreError::Io("the store's committer stopped".to_owned()))),
         };
         match &answer {
             Ok(seq) => self.last = *seq,
@@ -90,13 +93,15 @@ impl SessionWriter {
     }
 }
 
-/// What a batch makes of the session's end: `Some(None)` takes a park back, since the session goes on.
+/// What a batch makes of the session's end: `Some(None)` takes a park back, since the session goes on. The store keeps an answer that is
+/// already there.
 fn end_of(bodies: &[Body]) -> Option<Option<End>> {
     bodies.iter().rev().find_map(|body| match body {
         Body::Delivered(_) => Some(Some(End::Delivered)),
         Body::Failed(_) => Some(Some(End::Failed)),
         Body::Parked(_) => Some(Some(End::Parked)),
         Body::Moved { .. } => Some(Some(End::Moved)),
+        Body::Placed(_) | Body::Intent(_) => Some(None),
         _ => None,
     })
 }

@@ -1,0 +1,86 @@
+//! What every store of ours is made of: a committer for its writes, a reader beside it, and the watches both keep current. The public
+//! stores are this over their own backend.
+
+use std::sync::Arc;
+
+use super::backend::{Backend, Reads};
+use super::committer::{self, Common, Queue};
+use super::{
+    AppendError, OpenError, Page, SessionHead, SessionWriter, SharedAppend, SharedBatch, SharedFrames, StoreError,
+    Watch, now_ms,
+};
+use crate::ids::{LogKey, Nonce, Seq, SessionKey, SharedLog};
+
+pub(super) struct Core<R> {
+    queue: Arc<Queue>,
+    reads: Arc<R>,
+    common: Arc<Common>,
+}
+
+impl<R> Clone for Core<R> {
+    fn clone(&self) -> Self {
+        Self { queue: Arc::clone(&self.queue), reads: Arc::clone(&self.reads), common: Arc::clone(&self.common) }
+    }
+}
+
+impl<R: Reads> Core<R> {
+    pub(super) fn start(backend: impl Backend, reads: R) -> Result<Self, StoreError> {
+        let (reads, common) = (Arc::new(reads), Arc::new(Common::default()));
+        let queue = committer::start(backend, Arc::clone(&reads), Arc::clone(&common))?;
+        Ok(Self { queue, reads, common })
+    }
+
+    pub(super) async fn open(&self, key: &SessionKey, expected: Option<Seq>) -> Result<SessionWriter, OpenError> {
+        let nonce = Nonce::draw();
+        let taken = self.queue.take(key.clone(), expected, nonce).await.map_err(|_gone| gone())??;
+        let writer = Arc::clone(&self.queue);
+        Ok(SessionWriter::new(key.clone(), taken.epoch, nonce, taken.seq, writer))
+    }
+
+    pub(super) async fn append_at(
+        &self,
+        log: &SharedLog,
+        expected: Seq,
+        batch: SharedBatch,
+    ) -> Result<Seq, AppendError> {
+        let append = SharedFrames::encode(SharedAppend { log: log.clone(), expected, batch }, now_ms())?;
+        self.queue.append_at(append).await.map_err(|_gone| AppendError::Unknown(gone()))?
+    }
+
+    pub(super) async fn read(&self, log: &LogKey, from: Seq, limit: usize) -> Result<Page, StoreError> {
+        let log = log.clone();
+        self.off_task(move |reads| reads.read(&log, from, limit)).await
+    }
+
+    pub(super) async fn heads(&self, after: Option<&SessionKey>, limit: usize) -> Result<Vec<SessionHead>, StoreError> {
+        let after = after.cloned();
+        self.off_task(move |reads| reads.heads(after.as_ref(), limit)).await
+    }
+
+    pub(super) async fn watch(&self, log: &LogKey) -> Result<Watch, StoreError> {
+        let heads = self.common.watches.follow(log);
+        self.queue.follow();
+        let name = log.clone();
+        let head = self.off_task(move |reads| reads.head(&name)).await?;
+        Ok(self.common.watches.start(log, heads, head))
+    }
+
+    async fn off_task<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&R) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.common.sound()?;
+        if !R::BLOCKING {
+            return read(&self.reads);
+        }
+        let reads = Arc::clone(&self.reads);
+        tokio::task::spawn_blocking(move || read(&reads))
+            .await
+            .map_err(|error| StoreError::Io(format!("reading stopped: {error}")))?
+    }
+}
+
+/// The committer's thread ended, which it does only when it broke.
+fn gone() -> StoreError {
+    StoreError::Io("the store's committer stopped".to_owned())
+}
