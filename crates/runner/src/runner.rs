@@ -1,0 +1,125 @@
+//! The embeddable runner: one adapter, one store, any number of nodes at once.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentrun_adapter::AgentAdapter;
+use agentrun_cap::{Catalog, Denied};
+use agentrun_host::ModelProxy;
+use agentrun_kernel::{SessionKey, Spent, StopLevel, StopRaiser, Store, Usd, Why};
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::attempt;
+use crate::error::NodeError;
+use crate::events::Event;
+use crate::node::{HostFault, Node, Step};
+
+/// How a runner does its work.
+#[derive(Clone)]
+pub struct RunnerOptions {
+    /// Where sessions and ledgers live.
+    pub store: Store,
+    /// What things cost.
+    pub catalog: Arc<Catalog>,
+    /// Where model requests go.
+    pub provider: ModelProvider,
+    /// Cap of a new run; `None`: none. An existing run keeps its own.
+    pub cap: Option<Usd>,
+    /// Folder in which private homes are made, one an epoch.
+    pub homes: PathBuf,
+    /// Folder the harness and the tools work in.
+    pub workspace: PathBuf,
+    /// Told of every event, in order. Must be quick: events wait for it.
+    pub on_event: Option<Arc<dyn Fn(Event) + Send + Sync>>,
+    /// Asked before each paid request, after the turn cap.
+    pub before_request: Option<Arc<dyn HostCheck>>,
+}
+
+impl fmt::Debug for RunnerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunnerOptions").field("workspace", &self.workspace).finish_non_exhaustive()
+    }
+}
+
+/// Where model requests go.
+#[derive(Clone)]
+pub enum ModelProvider {
+    /// Through the loopback proxy.
+    Proxy(Arc<ModelProxy>),
+    /// The adapter makes its own steps and asks the gate directly.
+    Direct,
+}
+
+/// The host's own word on a paid request.
+#[async_trait]
+pub trait HostCheck: Send + Sync {
+    /// Asked once a paid request, with the node's budget and what the session has spent so far.
+    ///
+    /// # Errors
+    /// [`HostFault`] when the check itself failed: the request is not sent, the node ends, not finally.
+    async fn before_request(&self, session: &SessionKey, budget: Option<Usd>, spent: Spent) -> Result<Result<(), Denied>, HostFault>;
+}
+
+/// A node's value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delivered {
+    /// The session.
+    pub session: SessionKey,
+    /// The value.
+    pub value: Value,
+    /// What the session spent.
+    pub spent: Spent,
+    /// Messages placed.
+    pub turns: u32,
+    /// Answered from the records: nothing was opened, started or paid.
+    pub from_records: bool,
+}
+
+/// Runs nodes on one adapter.
+#[derive(Clone)]
+pub struct HarnessRunner {
+    pub(crate) adapter: Arc<dyn AgentAdapter>,
+    pub(crate) options: RunnerOptions,
+    pub(crate) stop: StopRaiser,
+    pub(crate) drain: tokio::sync::watch::Sender<Duration>,
+}
+
+impl fmt::Debug for HarnessRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HarnessRunner").field("adapter", &self.adapter.profile().name).finish_non_exhaustive()
+    }
+}
+
+impl HarnessRunner {
+    /// A runner of `adapter`.
+    #[must_use]
+    pub fn new(adapter: Arc<dyn AgentAdapter>, options: RunnerOptions) -> Self {
+        Self { adapter, options, stop: StopRaiser::new(), drain: tokio::sync::watch::Sender::new(Duration::ZERO) }
+    }
+
+    /// Runs a node to its value: a fresh session, one that is resumed from its records, or one that has answered.
+    ///
+    /// Returns after the books are quiet, the harness is gone and the session's task has ended. Not cancel safe in what it costs: dropping
+    /// the future ends the harness by force, and the session is resumed by the next call. Raise [`HarnessRunner::stop`] instead.
+    ///
+    /// # Errors
+    /// [`NodeError`] says the word, whether it is final, and what to do.
+    pub async fn run_node(&self, node: Node, step: Step) -> Result<Delivered, NodeError> {
+        attempt::run(self, node, step).await
+    }
+
+    /// Pauses every node this runner runs: from now on nothing new begins; calls in flight may end and be recorded for at most `drain`,
+    /// where the adapter can drain. The nodes end `aborted` and can be resumed.
+    pub fn stop(&self, drain: Duration) {
+        self.drain.send_replace(drain);
+        self.stop.raise(StopLevel::Drain, Why::Host);
+    }
+
+    /// Ends everything now.
+    pub fn kill(&self) {
+        self.stop.raise(StopLevel::Kill, Why::Host);
+    }
+}
