@@ -169,6 +169,7 @@ mod tests {
                 {"when":{"anywhere":"blue"},"text":"2","times":"always"}]}"#,
         );
         let mut served = |text, results| script.next(&talk(text, results)).map(|s| s.index);
+        assert_eq!(served("red and blue", 0), Ok(2), "step 1 lacks blue");
         assert_eq!(served("red", 0), Ok(1), "results does not fit step 0");
         assert_eq!(served("red", 1), Ok(0));
         assert_eq!(served("red", 1), Ok(1), "step 0 is spent");
