@@ -1,0 +1,236 @@
+//! Finding and ending what an older owner of a session left behind, before anything is decided on a resume. Acts only on positive
+//! evidence: the session's mark in a process's own environment. A child that cleared its environment is not found here; its guard
+//! ends it, and a living guard is waited for.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::guard::GUARD_NAME;
+use super::marker::{Mark, Marker};
+
+/// Between two looks at processes that were killed.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Which of a session's processes are strays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Epochs {
+    /// Those of owners before the marker's epoch: what a resume must see gone.
+    Before,
+    /// Those of the marker's epoch too: for an owner that gives up.
+    UpTo,
+}
+
+/// A process that carries a session's mark.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stray {
+    /// Its pid.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot. Names it together with the pid, which is used again.
+    pub started: u64,
+    /// The epoch of the owner that started it.
+    pub epoch: u64,
+    /// Its name, as process lists show it.
+    pub name: String,
+}
+
+/// Strays that could not be ended. The session must not go on: they may still act in its workspace.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// These were still there when the time was over.
+    #[error("processes of an earlier owner of the session are still alive: {}; end them, then resume", list(.0))]
+    Survivors(Vec<Stray>),
+    /// We run below these ourselves, so ending them would end us.
+    #[error("this process was itself started by an earlier owner of the session, below {}; resume from elsewhere", list(.0))]
+    Ancestors(Vec<Stray>),
+    /// The list of processes cannot be read.
+    #[error("/proc cannot be read, so strays of the session cannot be found: {0}")]
+    Proc(#[from] std::io::Error),
+}
+
+fn list(strays: &[Stray]) -> String {
+    let names: Vec<_> = strays.iter().map(|stray| format!("{} ({})", stray.pid, stray.name)).collect();
+    names.join(", ")
+}
+
+/// Kills every process that carries the mark of the marker's store and session and is of the given epochs, and waits until they and
+/// the guards above them are gone, at most `within`. Returns what it ended; an empty list is the usual answer.
+///
+/// Never kills this process or one above it. Sees the processes of this user only, unless it runs as root. Dropping the future does not
+/// stop a sweep that runs.
+///
+/// # Errors
+/// [`SweepError`]: the session must not be resumed here.
+pub async fn sweep(marker: &Marker, epochs: Epochs, within: Duration) -> Result<Vec<Stray>, SweepError> {
+    let marker = marker.clone();
+    let wanted = move |mark: &Mark| {
+        let theirs = &mark.marker;
+        theirs.store == marker.store
+            && theirs.session == marker.session
+            && match epochs {
+                Epochs::Before => theirs.epoch < marker.epoch,
+                Epochs::UpTo => theirs.epoch <= marker.epoch,
+            }
+    };
+    in_background(wanted, within).await
+}
+
+/// The same for what one guard left that was killed itself.
+pub(super) async fn sweep_spawn(mark: Mark, within: Duration) -> Result<Vec<Stray>, SweepError> {
+    in_background(move |found: &Mark| *found == mark, within).await
+}
+
+async fn in_background(
+    wanted: impl Fn(&Mark) -> bool + Send + 'static,
+    within: Duration,
+) -> Result<Vec<Stray>, SweepError> {
+    match tokio::task::spawn_blocking(move || run(&wanted, within)).await {
+        Ok(swept) => swept,
+        Err(lost) => Err(SweepError::Proc(std::io::Error::other(lost))),
+    }
+}
+
+/// A process held by a descriptor: a signal sent through it reaches this process or nobody.
+struct Held {
+    stray: Stray,
+    handle: OwnedFd,
+    /// A guard ends by itself once all below it is gone; killed, it would lose what has no mark.
+    guard: bool,
+}
+
+fn run(wanted: &dyn Fn(&Mark) -> bool, within: Duration) -> Result<Vec<Stray>, SweepError> {
+    let until = Instant::now() + within;
+    let above = ourselves_and_above();
+    let mut ended = HashSet::new();
+    // A process may have started another between our look and its death, so it is over when a whole look finds nothing.
+    loop {
+        let mut held = find(wanted)?;
+        if held.is_empty() {
+            let mut ended: Vec<Stray> = ended.into_iter().collect();
+            ended.sort_by_key(|stray: &Stray| (stray.started, stray.pid));
+            return Ok(ended);
+        }
+        let ours: Vec<_> =
+            held.values().filter(|it| above.contains(&it.stray.pid)).map(|it| it.stray.clone()).collect();
+        if !ours.is_empty() {
+            return Err(SweepError::Ancestors(ours));
+        }
+        for it in held.values().filter(|it| !it.guard) {
+            // A refusal shows as a survivor.
+            let _ = pidfd_send_signal(&it.handle, Signal::KILL);
+            ended.insert(it.stray.clone());
+        }
+        loop {
+            held.retain(|_, it| alive(it));
+            if held.is_empty() {
+                break;
+            }
+            if Instant::now() >= until {
+                return Err(SweepError::Survivors(held.into_values().map(|it| it.stray).collect()));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Every marked process there is, with the guards above them.
+fn find(wanted: &dyn Fn(&Mark) -> bool) -> Result<HashMap<u32, Held>, std::io::Error> {
+    let mut held = HashMap::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) else { continue };
+        // The handle is taken before the look: what is read may then be of a later process with the same pid, but the signal goes
+        // to the one that was there first, or to nobody.
+        let Some(handle) = hold(pid) else { continue };
+        // Unreadable means another user's, or gone.
+        let Some(mark) = fs::read(format!("/proc/{pid}/environ")).ok().and_then(|it| Mark::in_environ(&it)) else {
+            continue;
+        };
+        if !wanted(&mark) {
+            continue;
+        }
+        let Some(stat) = Stat::read(pid).filter(|stat| !stat.dead) else { continue };
+        let epoch = mark.marker.epoch;
+        if let Some((above, handle)) =
+            Stat::read(stat.parent).zip(hold(stat.parent)).filter(|(it, _)| it.name == GUARD_NAME)
+        {
+            let stray = Stray { pid: stat.parent, started: above.started, epoch, name: above.name };
+            held.entry(stat.parent).or_insert(Held { stray, handle, guard: true });
+        }
+        let stray = Stray { pid, started: stat.started, epoch, name: stat.name };
+        held.insert(pid, Held { stray, handle, guard: false });
+    }
+    Ok(held)
+}
+
+fn hold(pid: u32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()
+}
+
+/// Whether it still runs. A handle becomes readable when all of a process's threads are gone.
+fn alive(it: &Held) -> bool {
+    let mut polled = [PollFd::new(&it.handle, PollFlags::IN)];
+    matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0) | Err(_))
+}
+
+/// This process, its parent, and so on up.
+fn ourselves_and_above() -> HashSet<u32> {
+    let mut above = HashSet::new();
+    let mut pid = std::process::id();
+    while pid != 0 && above.insert(pid) {
+        pid = Stat::read(pid).map_or(0, |stat| stat.parent);
+    }
+    above
+}
+
+/// What the kernel says of a process in `/proc/PID/stat`.
+struct Stat {
+    name: String,
+    parent: u32,
+    started: u64,
+    dead: bool,
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// `pid (name) state parent … start …`. The name may hold anything, brackets and spaces too, so it ends at the last bracket.
+    fn parse(stat: &[u8]) -> Option<Self> {
+        let stat = String::from_utf8_lossy(stat);
+        let (front, rest) = stat.rsplit_once(") ")?;
+        let (_, name) = front.split_once(" (")?;
+        let mut fields = rest.split(' ');
+        let state = fields.next()?;
+        let parent = fields.next()?.parse().ok()?;
+        // Field 22 of the whole line; 3 and 4 are taken.
+        let started = fields.nth(17)?.parse().ok()?;
+        Some(Self { name: name.to_owned(), parent, started, dead: matches!(state, "Z" | "X" | "x") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 2\n";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.name.as_str(), stat.parent, stat.started, stat.dead), ("a) R 1 (b", 7, 98765, false));
+        assert!(Stat::parse(b"42 (x) Z 7 42 42 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 2\n").unwrap().dead);
+        assert!(Stat::parse(b"").is_none());
+        assert!(Stat::parse(b"42 (x").is_none());
+    }
+
+    #[test]
+    fn a_process_is_below_itself_and_its_parent() {
+        let above = ourselves_and_above();
+        assert!(above.contains(&std::process::id()));
+        assert!(above.contains(&std::os::unix::process::parent_id()));
+    }
+}
