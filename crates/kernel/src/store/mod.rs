@@ -22,12 +22,16 @@ mod committer;
 mod core;
 mod memory;
 mod rules;
+mod sqlite;
 mod tail;
+mod url;
 mod watches;
 mod writer;
 
 pub use memory::MemoryStore;
+pub use sqlite::SqliteStore;
 pub use tail::{PAGE, read_all, read_from};
+pub use url::{UrlError, open_url};
 pub use writer::SessionWriter;
 
 /// Most bytes of one record.

@@ -1,0 +1,444 @@
+//! The write side: one transaction a group, a savepoint a step. What a log is at is remembered between groups and is good for as long
+//! as no other connection has committed (`PRAGMA data_version`, asked under the write lock); each head is still compared and set.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, ErrorCode, FileControl, OptionalExtension as _};
+
+use super::super::backend::{Backend, CommitError, LogState, Write, WriteError};
+use super::super::{Durability, End, StoreError};
+use super::file::{Identity, Place};
+use super::schema::CHUNK;
+use crate::ids::{Epoch, LogKey, Nonce, Seq, SharedLog};
+
+/// Logs remembered between groups; each costs about 1.5 KB at most.
+const REMEMBERED: usize = 4096;
+
+pub(super) struct SqliteBackend {
+    conn: Connection,
+    place: Place,
+    wal: Option<Identity>,
+    logs: HashMap<LogKey, Known>,
+    /// Logs whose head row is still to be set in this group.
+    dirty: Vec<LogKey>,
+    /// Row of the last record of the file, while it is known.
+    last_id: Option<i64>,
+    durability: Durability,
+    data_version: i64,
+    changed_elsewhere: bool,
+}
+
+/// A log as its rows and this group make it.
+#[derive(Clone)]
+struct Known {
+    /// Its number; `None` until its first step is written.
+    s: Option<i64>,
+    state: LogState,
+    /// Row of its last record, 0 for none.
+    last: i64,
+    /// Rows of its newest records, oldest first: at least those since the last full chunk, if they were written here.
+    tail: Vec<i64>,
+    /// Its head row, when this group has still to set it.
+    row: Option<Row>,
+}
+
+#[derive(Clone, Copy)]
+struct Row {
+    epoch: Epoch,
+    nonce: Nonce,
+    seq: Seq,
+}
+
+impl SqliteBackend {
+    pub(super) fn new(conn: Connection, place: Place) -> Result<Self, StoreError> {
+        let data_version = data_version(&conn).map_err(|error| place.unusable(&error.to_string()))?;
+        let wal = Identity::of(&place.wal());
+        Ok(Self {
+            conn,
+            place,
+            wal,
+            logs: HashMap::new(),
+            dirty: Vec::new(),
+            last_id: None,
+            durability: Durability::Synced,
+            data_version,
+            changed_elsewhere: false,
+        })
+    }
+
+    fn forget(&mut self) {
+        self.logs.clear();
+        self.dirty.clear();
+        self.last_id = None;
+    }
+
+    /// Forgets what it remembers if another connection has committed since.
+    fn see_others(&mut self) -> rusqlite::Result<()> {
+        let version = data_version(&self.conn)?;
+        if version != self.data_version {
+            self.data_version = version;
+            self.changed_elsewhere = true;
+            self.forget();
+        }
+        Ok(())
+    }
+
+    fn try_begin(&mut self, durability: Durability) -> rusqlite::Result<()> {
+        if self.durability != durability {
+            // NORMAL hands the pages to the system and leaves the sync to the next FULL commit: a buffered group survives this process.
+            self.conn.execute_batch(match durability {
+                Durability::Synced => "PRAGMA synchronous = FULL",
+                Durability::Buffered => "PRAGMA synchronous = NORMAL",
+            })?;
+            self.durability = durability;
+        }
+        self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
+        self.see_others()?;
+        if self.logs.len() > REMEMBERED {
+            self.logs.clear();
+        }
+        if self.last_id.is_none() {
+            let mut last = self.conn.prepare_cached("SELECT coalesce(max(id), 0) FROM record")?;
+            self.last_id = Some(last.query_row((), |row| row.get(0))?);
+        }
+        Ok(())
+    }
+
+    fn known(&mut self, log: &LogKey) -> Result<&Known, StoreError> {
+        if !self.logs.contains_key(log) {
+            let known = load(&self.conn, log)?;
+            self.logs.insert(log.clone(), known);
+        }
+        self.logs.get(log).ok_or_else(|| StoreError::Io(format!("{log} was not kept")))
+    }
+
+    /// The steps of `write`, inside its savepoint. Answers what the logs are then.
+    fn insert(&mut self, writes: &[Write<'_>]) -> Result<(Vec<(LogKey, Known)>, i64), Fault> {
+        let mut id = self.last_id.unwrap_or_default();
+        let mut done = Vec::with_capacity(writes.len());
+        for write in writes {
+            let mut known = self.known(write.log).map_err(Fault::Store)?.clone();
+            let before = Row { epoch: known.state.epoch, nonce: known.state.nonce, seq: known.state.seq };
+            let s = match known.s {
+                Some(s) => s,
+                None => create(&self.conn, write.log)?,
+            };
+            known.s = Some(s);
+            for frame in write.frames {
+                id += 1;
+                self.conn
+                    .prepare_cached(
+                        "INSERT INTO record (id, s, seq, epoch, prev, frame) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                    )?
+                    .execute((id, s, int(frame.seq.0), int(write.after.epoch.0), known.last, &frame.bytes[..]))?;
+                known.last = id;
+                known.tail.push(id);
+                if frame.seq.0.is_multiple_of(CHUNK) {
+                    close_chunk(&self.conn, write.log, s, frame.seq, &mut known)?;
+                }
+            }
+            if write.after.end != known.state.end || write.after.moved != known.state.moved {
+                let end = write.after.end.map(End::as_str);
+                self.conn.prepare_cached("UPDATE log SET end = ?2, moved = ?3 WHERE s = ?1")?.execute((
+                    s,
+                    end,
+                    &write.after.moved,
+                ))?;
+            }
+            if let Some(run) = write.run {
+                self.conn.prepare_cached("UPDATE log SET run = ?2 WHERE s = ?1")?.execute((s, run.as_str()))?;
+            }
+            known.state = write.after.clone();
+            known.row.get_or_insert(before);
+            done.push((write.log.clone(), known));
+        }
+        Ok((done, id))
+    }
+
+    /// Sets the heads this group moved, each only if its row is what the group built on.
+    fn set_heads(&mut self) -> rusqlite::Result<()> {
+        let mut set = self.conn.prepare_cached(
+            "UPDATE head SET epoch = ?5, nonce = ?6, seq = ?7, durable = ?8, last = ?9
+             WHERE s = ?1 AND epoch = ?2 AND nonce = ?3 AND seq = ?4",
+        )?;
+        for log in self.dirty.drain(..) {
+            let Some(known) = self.logs.get_mut(&log) else { continue };
+            let (Some(s), Some(row)) = (known.s, known.row.take()) else { continue };
+            let state = &known.state;
+            let changed = set.execute((
+                s,
+                int(row.epoch.0),
+                row.nonce.0,
+                int(row.seq.0),
+                int(state.epoch.0),
+                state.nonce.0,
+                int(state.seq.0),
+                int(state.durable.0),
+                known.last,
+            ))?;
+            if changed != 1 {
+                return Err(rusqlite::Error::StatementChangedRows(changed));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the path still leads to the files this connection has open.
+    fn in_place(&self) -> Result<(), String> {
+        let mut moved = 0;
+        let asked = self.conn.file_control(None::<&str>, FileControl::HasMoved(&mut moved));
+        if asked.is_err() || moved != 0 || Identity::of(&self.place.wal()) != self.wal {
+            let path = self.place.path().display();
+            return Err(format!("{path} or its -wal was moved, replaced or removed while it was in use"));
+        }
+        Ok(())
+    }
+}
+
+impl Backend for SqliteBackend {
+    fn begin(&mut self, durability: Durability) -> Result<(), String> {
+        self.try_begin(durability).map_err(|error| {
+            self.rollback();
+            match error.sqlite_error_code() {
+                Some(ErrorCode::DatabaseBusy) => "another process held the store's write lock for over 10 s".to_owned(),
+                _ => error.to_string(),
+            }
+        })
+    }
+
+    fn state(&mut self, log: &LogKey) -> Result<LogState, StoreError> {
+        self.known(log).map(|known| known.state.clone())
+    }
+
+    fn write(&mut self, writes: &[Write<'_>]) -> Result<(), WriteError> {
+        let begun = self.conn.prepare_cached("SAVEPOINT step").and_then(|mut begin| begin.execute(()));
+        begun.map_err(|error| WriteError::Group(error.to_string()))?;
+        let inserted = self.insert(writes).and_then(|done| {
+            self.conn.prepare_cached("RELEASE step")?.execute(())?;
+            Ok(done)
+        });
+        match inserted {
+            Ok((done, last_id)) => {
+                self.last_id = Some(last_id);
+                for (log, known) in done {
+                    self.dirty.push(log.clone());
+                    self.logs.insert(log, known);
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                // Some errors (a full disk, memory) roll the whole transaction back by themselves.
+                let undone =
+                    !self.conn.is_autocommit() && self.conn.execute_batch("ROLLBACK TO step; RELEASE step").is_ok();
+                let why = fault.to_string();
+                Err(if undone { WriteError::Step(why) } else { WriteError::Group(why) })
+            }
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), CommitError> {
+        if let Err(error) = self.set_heads() {
+            self.rollback();
+            return Err(CommitError::Refused(format!("a head could not be set: {error}")));
+        }
+        let committed = self.conn.prepare_cached("COMMIT").and_then(|mut commit| commit.execute(()));
+        if let Err(error) = committed {
+            self.rollback();
+            return Err(match error.sqlite_error_code() {
+                Some(ErrorCode::DatabaseBusy | ErrorCode::ConstraintViolation) => {
+                    CommitError::Refused(error.to_string())
+                }
+                _ => CommitError::Unknown(error.to_string()),
+            });
+        }
+        self.in_place().map_err(CommitError::Unknown)
+    }
+
+    fn rollback(&mut self) {
+        if !self.conn.is_autocommit() {
+            // If even this fails, the next BEGIN fails too and says so.
+            let _ = self.conn.execute_batch("ROLLBACK");
+        }
+        self.forget();
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.place.free_bytes()
+    }
+
+    fn changed_elsewhere(&mut self) -> bool {
+        // Not readable: the watcher's own read will say so.
+        let _ = self.see_others();
+        std::mem::take(&mut self.changed_elsewhere)
+    }
+}
+
+/// What went wrong inside a step.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+pub(super) const fn kind(log: &LogKey) -> &'static str {
+    match log {
+        LogKey::Session(_) => "session",
+        LogKey::Shared(SharedLog::Ledger(_)) => "ledger",
+        LogKey::Shared(SharedLog::Inbox(_)) => "inbox",
+    }
+}
+
+pub(super) fn name(log: &LogKey) -> &str {
+    match log {
+        LogKey::Session(key) | LogKey::Shared(SharedLog::Inbox(key)) => key.as_str(),
+        LogKey::Shared(SharedLog::Ledger(run)) => run.as_str(),
+    }
+}
+
+/// SQLite's integers are signed; no seq or epoch of ours comes near their end.
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached("PRAGMA data_version")?.query_row((), |row| row.get(0))
+}
+
+fn create(conn: &Connection, log: &LogKey) -> rusqlite::Result<i64> {
+    let s = conn
+        .prepare_cached("INSERT INTO log (kind, name) VALUES (?1, ?2) RETURNING s")?
+        .query_row((kind(log), name(log)), |row| row.get(0))?;
+    conn.prepare_cached("INSERT INTO head (s, epoch, nonce, seq, durable, last) VALUES (?1, 0, ?2, 0, 0, 0)")?
+        .execute((s, [0_u8; 16]))?;
+    Ok(s)
+}
+
+/// A log from its rows. Its head row has no checksum, so it is held against the record it points to: a head that slipped back would
+/// otherwise hide the records behind it.
+fn load(conn: &Connection, log: &LogKey) -> Result<Known, StoreError> {
+    let failed = |error: rusqlite::Error| read_failed(log, Seq::START, &error);
+    type Rows = (i64, Option<String>, Option<String>, i64, [u8; 16], i64, i64, i64);
+    let found: Option<Rows> = conn
+        .prepare_cached(
+            "SELECT l.s, l.end, l.moved, h.epoch, h.nonce, h.seq, h.durable, h.last
+             FROM log l JOIN head h ON h.s = l.s WHERE l.kind = ?1 AND l.name = ?2",
+        )
+        .and_then(|mut head| head.query_row((kind(log), name(log)), |row| row.try_into()).optional())
+        .map_err(failed)?;
+    let Some((s, end, moved, epoch, nonce, seq, durable, last)) = found else {
+        return Ok(Known { s: None, state: LogState::EMPTY, last: 0, tail: Vec::new(), row: None });
+    };
+    let head = RowHead { s, epoch, seq, durable, last };
+    head.check(conn, log)?;
+    let end = end.map(|end| known_end(log, head.seq(), &end)).transpose()?;
+    let state = LogState {
+        seq: head.seq(),
+        durable: Seq(unsigned(durable)),
+        epoch: Epoch(unsigned(epoch)),
+        nonce: Nonce(nonce),
+        end,
+        moved,
+    };
+    Ok(Known { s: Some(s), state, last, tail: Vec::new(), row: None })
+}
+
+/// The numbers of a head row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowHead {
+    pub(super) s: i64,
+    pub(super) epoch: i64,
+    pub(super) seq: i64,
+    pub(super) durable: i64,
+    pub(super) last: i64,
+}
+
+impl RowHead {
+    pub(super) fn seq(&self) -> Seq {
+        Seq(unsigned(self.seq))
+    }
+
+    pub(super) fn check(&self, conn: &Connection, log: &LogKey) -> Result<(), StoreError> {
+        let damaged = |what: &str| StoreError::Corrupt { log: log.clone(), seq: self.seq(), what: what.to_owned() };
+        if self.epoch < 0 || self.durable < 0 || self.durable > self.seq {
+            return Err(damaged("its head's numbers do not fit together"));
+        }
+        if self.seq == 0 && self.last == 0 {
+            return Ok(());
+        }
+        let last: Option<(i64, i64, i64)> = conn
+            .prepare_cached("SELECT s, seq, epoch FROM record WHERE id = ?1")
+            .and_then(|mut record| record.query_row([self.last], |row| row.try_into()).optional())
+            .map_err(|error| read_failed(log, self.seq(), &error))?;
+        match last {
+            Some((s, seq, epoch)) if s == self.s && seq == self.seq && epoch <= self.epoch => Ok(()),
+            Some(_) => Err(damaged("its head points to another record")),
+            None => Err(damaged("its head points to no record")),
+        }
+    }
+}
+
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+pub(super) fn known_end(log: &LogKey, seq: Seq, end: &str) -> Result<End, StoreError> {
+    End::from_stored(end).ok_or_else(|| StoreError::Corrupt {
+        log: log.clone(),
+        seq,
+        what: format!("its end `{end}` is not one"),
+    })
+}
+
+pub(super) fn read_failed(log: &LogKey, seq: Seq, error: &rusqlite::Error) -> StoreError {
+    let damage = matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase));
+    let shape = matches!(
+        error,
+        rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+    );
+    if damage || shape {
+        return StoreError::Corrupt { log: log.clone(), seq, what: error.to_string() };
+    }
+    StoreError::Io(error.to_string())
+}
+
+/// Writes the row ids of the chunk that `seq` completes.
+fn close_chunk(conn: &Connection, log: &LogKey, s: i64, seq: Seq, known: &mut Known) -> Result<(), Fault> {
+    let wanted = CHUNK as usize;
+    if known.tail.len() < wanted {
+        // Some of them were written by another process or before this log was forgotten.
+        let (mut ids, mut id) = (Vec::with_capacity(wanted), known.last);
+        for back in 0..CHUNK {
+            ids.push(id);
+            id = previous(conn, log, s, Seq(seq.0 - back), id).map_err(Fault::Store)?;
+        }
+        ids.reverse();
+        known.tail = ids;
+    }
+    let ids: Vec<u8> = known.tail.iter().skip(known.tail.len() - wanted).flat_map(|id| id.to_le_bytes()).collect();
+    known.tail.clear();
+    conn.prepare_cached("INSERT INTO chunk (s, number, ids) VALUES (?1, ?2, ?3)")?.execute((
+        s,
+        int(seq.0 / CHUNK - 1),
+        ids,
+    ))?;
+    Ok(())
+}
+
+/// Row of the record before `seq`, whose row is `id`.
+pub(super) fn previous(conn: &Connection, log: &LogKey, s: i64, seq: Seq, id: i64) -> Result<i64, StoreError> {
+    let found: Option<(i64, i64, i64)> = conn
+        .prepare_cached("SELECT s, seq, prev FROM record WHERE id = ?1")
+        .and_then(|mut record| record.query_row([id], |row| row.try_into()).optional())
+        .map_err(|error| read_failed(log, seq, &error))?;
+    match found {
+        Some((owner, at, prev)) if owner == s && at == int(seq.0) => Ok(prev),
+        Some(_) => {
+            Err(StoreError::Corrupt { log: log.clone(), seq, what: "another record is in its place".to_owned() })
+        }
+        None => Err(StoreError::Corrupt { log: log.clone(), seq, what: "it is not there".to_owned() }),
+    }
+}
