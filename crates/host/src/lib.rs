@@ -1,1 +1,30 @@
-//! See the workspace's ARCHITECTURE.md.
+//! The loopback model proxy: it admits each paid request through a gate, adds the credential no harness sees, and reads what was used.
+//!
+//! Start at [`ModelProxy`]; [`RequestGate`] is whom it asks, [`ProviderPolicy`] what differs between providers.
+
+mod credential;
+mod edge;
+mod exchange;
+mod gate;
+mod json;
+mod key;
+mod policy;
+mod provider;
+mod proxy;
+mod reply;
+mod scrub;
+mod tap;
+mod upstream;
+
+pub use credential::{Credential, CredentialError};
+pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
+/// Most bytes of a response that are kept for the record. A longer one passes all the same, and is priced; it cannot be restored.
+pub const RESPONSE_KEPT: usize = 8 << 20;
+
+pub use json::{BODY_BYTES, DEPTH, NotStrict, Seen, strict};
+pub use key::{KeyGuard, SessionSecret};
+pub use policy::{Anthropic, ProviderPolicy, Route, RouteKind, RouteMethod};
+pub use provider::{Provider, UnknownProvider};
+pub use proxy::{ModelProxy, ProviderConfig, ProxyError};
+pub use tap::{Metered, Tap};
+pub use upstream::{Origin, OriginError, Timeouts};

@@ -1,0 +1,89 @@
+//! What differs from provider to provider, as data and small functions: routes, what a quote reads, where usage stands, how a refusal
+//! looks. The order of the checks is the proxy's own and the same for all.
+
+mod anthropic;
+
+pub use anthropic::Anthropic;
+
+use agentrun_cap::RequestFacts;
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+
+use crate::credential::Credential;
+use crate::json::Seen;
+use crate::tap::Tap;
+
+/// One provider API.
+pub trait ProviderPolicy: Send + Sync + 'static {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// Every route that exists; anything else is answered 404 and never forwarded.
+    fn routes(&self) -> &'static [Route];
+    /// What a quote looks at in a paid request.
+    ///
+    /// # Errors
+    /// One sentence on what is wrong with the body.
+    fn facts(&self, body: &[u8], seen: Seen) -> Result<RequestFacts, String>;
+    /// The body of an answer the proxy makes itself, in the provider's error shape.
+    fn error_body(&self, status: StatusCode, message: &str) -> Bytes;
+    /// Puts the credential into the upstream request.
+    fn authorize(&self, headers: &mut HeaderMap, credential: &Credential);
+    /// Request headers that are passed on, in lower case; all others stay here.
+    fn request_headers(&self) -> &'static [&'static str];
+    /// Response headers that are passed on.
+    fn response_headers(&self) -> &'static [&'static str];
+    /// Reads usage off a response as it passes.
+    fn tap(&self, content_type: &str) -> Box<dyn Tap>;
+}
+
+/// A route: method, exact path text and exact query.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// Its method.
+    pub method: RouteMethod,
+    /// Its path, compared as text.
+    pub path: &'static str,
+    /// Its query, compared as text; `None`: no query, not even an empty one.
+    pub query: Option<&'static str>,
+    /// What becomes of a request on it.
+    pub kind: RouteKind,
+}
+
+/// The methods routes have; [`Method`] itself cannot stand in a constant table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteMethod {
+    /// `GET`.
+    Get,
+    /// `HEAD`.
+    Head,
+    /// `POST`.
+    Post,
+}
+
+impl RouteMethod {
+    fn is(self, method: &Method) -> bool {
+        match self {
+            Self::Get => method == Method::GET,
+            Self::Head => method == Method::HEAD,
+            Self::Post => method == Method::POST,
+        }
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteKind {
+    /// The gate decides, and it is booked.
+    Paid,
+    /// Passed on without admission or booking: the provider does not bill it.
+    Free,
+    /// Answered here with this body; nothing is passed on.
+    Answered(&'static str),
+    /// The same, and no key is asked for: some programs probe the origin before they have one.
+    Open(&'static str),
+}
+
+/// The route of a request.
+pub(crate) fn route(policy: &dyn ProviderPolicy, method: &Method, path: &str, query: Option<&str>) -> Option<Route> {
+    policy.routes().iter().copied().find(|route| route.method.is(method) && route.path == path && route.query == query)
+}

@@ -1,0 +1,52 @@
+//! The APIs that the proxy speaks, by the names the command line gives them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Whose API a key opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Provider {
+    /// Anthropic Messages.
+    Anthropic,
+}
+
+/// A name that no provider has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no provider is called `{0}`; the proxy speaks `anthropic`")]
+pub struct UnknownProvider(String);
+
+impl Provider {
+    /// The name, as the command line and records spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+        }
+    }
+
+    /// Where requests go when nobody says otherwise.
+    #[must_use]
+    pub const fn default_origin(self) -> &'static str {
+        match self {
+            Self::Anthropic => "https://api.anthropic.com",
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Provider {
+    type Err = UnknownProvider;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "anthropic" => Ok(Self::Anthropic),
+            other => Err(UnknownProvider(other.to_owned())),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Answers to the harness: whole ones, and streams that are cut when the provider's was.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::policy::ProviderPolicy;
+
+/// The body of an answer.
+pub(crate) enum Reply {
+    Whole(Option<Bytes>),
+    Stream { pieces: mpsc::Receiver<Result<Frame<Bytes>, Infallible>>, cut: oneshot::Receiver<()> },
+}
+
+/// The provider's stream was cut, so this one is.
+#[derive(Debug)]
+pub(crate) struct Cut;
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the provider's answer was cut")
+    }
+}
+
+impl std::error::Error for Cut {}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => {
+                Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
+            }
+            Self::Stream { pieces, cut } => match pieces.poll_recv(context) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Some(piece)) => Poll::Ready(Some(piece.map_err(|never| match never {}))),
+                Poll::Ready(None) => Poll::Ready(cut.try_recv().is_ok().then_some(Err(Cut))),
+            },
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Stream { .. } => SizeHint::default(),
+        }
+    }
+}
+
+pub(crate) fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(Some(body)));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+pub(crate) fn streamed(
+    status: StatusCode,
+    headers: HeaderMap,
+    pieces: mpsc::Receiver<Result<Frame<Bytes>, Infallible>>,
+    cut: oneshot::Receiver<()>,
+) -> Response<Reply> {
+    let mut response = Response::new(Reply::Stream { pieces, cut });
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// A refusal in the provider's shape.
+pub(crate) fn error(policy: &dyn ProviderPolicy, status: StatusCode, message: &str) -> Response<Reply> {
+    json(status, policy.error_body(status, message))
+}
+
+pub(crate) fn json(status: StatusCode, body: Bytes) -> Response<Reply> {
+    let mut headers = HeaderMap::new();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    whole(status, headers, body)
+}
+
+/// After a request whose form was wrong the connection is not used again: where it ended is in doubt.
+pub(crate) fn close(mut response: Response<Reply>) -> Response<Reply> {
+    response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}

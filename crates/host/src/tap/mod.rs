@@ -1,0 +1,27 @@
+//! Reads usage off a response while its bytes pass untouched.
+
+mod anthropic;
+mod sse;
+
+pub(crate) use anthropic::{AnthropicJson, AnthropicStream};
+
+use agentrun_kernel::Usage;
+
+/// Follows one response.
+pub trait Tap: Send {
+    /// The next bytes, as received.
+    fn feed(&mut self, bytes: &[u8]);
+    /// What the whole response says of itself; `None` when it was cut or does not say.
+    fn finish(self: Box<Self>) -> Option<Metered>;
+}
+
+/// What a response says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metered {
+    /// The model that answered.
+    pub model: String,
+    /// The provider's id of the response.
+    pub id: Option<String>,
+    /// What was used.
+    pub usage: Usage,
+}
