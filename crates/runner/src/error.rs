@@ -151,7 +151,7 @@ impl NodeError {
 
 /// The node's word for a gate's.
 #[must_use]
-pub const fn word_of(denied: &Denied) -> NodeWord {
+pub(crate) const fn word_of(denied: &Denied) -> NodeWord {
     use agentrun_cap::Word;
     match denied.word {
         Word::OverCap | Word::UnknownSpend => NodeWord::OverCap,

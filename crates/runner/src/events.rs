@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use agentrun_kernel::{Body, EffectKey, EffectKind, OutcomeEnd, Record, Seq, SessionState, SessionKey, Usd};
+use agentrun_kernel::{Body, EffectKey, EffectKind, OutcomeEnd, Record, Seq, SessionKey, SessionState, Usd};
 use serde::Serialize;
 
 /// One event of a session.
@@ -118,9 +118,11 @@ impl Publisher {
             Body::Outcome(outcome) => {
                 let intent = self.state.effect(&outcome.key)?.intent.clone();
                 match intent.effect {
-                    EffectKind::Request => {
-                        What::RequestEnd { model: intent.name.clone(), cost: outcome.cost, spent: self.state.spent.booked }
-                    }
+                    EffectKind::Request => What::RequestEnd {
+                        model: intent.name.clone(),
+                        cost: outcome.cost,
+                        spent: self.state.spent.booked,
+                    },
                     EffectKind::Tool | EffectKind::Builtin | EffectKind::Submit => What::ToolEnd {
                         tool: intent.name.clone(),
                         key: outcome.key.clone(),

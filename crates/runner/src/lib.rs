@@ -1,1 +1,26 @@
-//! See the workspace's ARCHITECTURE.md.
+//! Runs a node on any adapter, durably, and gets its record through an injected submit tool.
+//!
+//! Start at [`HarnessRunner`]; [`Node`] is what a host asks for, [`NodeError`] how it ends without a value, [`Event`] what it is told.
+//! Inside: `attempt` is the flow, `recover` what comes next, `gate` what a paid request passes, `bridge` what a tool call passes.
+
+mod attempt;
+mod books;
+mod bridge;
+mod carry;
+mod envelope;
+mod error;
+mod events;
+mod gate;
+mod homes;
+mod node;
+mod recover;
+mod runner;
+
+pub use envelope::{SchemaError, compile, problems};
+pub use error::{NodeError, NodeWord, ParkedAt};
+pub use events::{Event, What};
+pub use node::{
+    EMPTY_TURNS, HostFault, MAX_SENDS, Node, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict, SUBMIT, Step,
+    Tool, ToolEnd, ToolInvocation, ToolRun,
+};
+pub use runner::{Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};

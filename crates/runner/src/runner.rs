@@ -60,7 +60,12 @@ pub trait HostCheck: Send + Sync {
     ///
     /// # Errors
     /// [`HostFault`] when the check itself failed: the request is not sent, the node ends, not finally.
-    async fn before_request(&self, session: &SessionKey, budget: Option<Usd>, spent: Spent) -> Result<Result<(), Denied>, HostFault>;
+    async fn before_request(
+        &self,
+        session: &SessionKey,
+        budget: Option<Usd>,
+        spent: Spent,
+    ) -> Result<Result<(), Denied>, HostFault>;
 }
 
 /// A node's value.

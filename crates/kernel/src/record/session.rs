@@ -478,8 +478,8 @@ pub struct Candidate {
     pub key: EffectKey,
     /// Digest of the value.
     pub digest: Digest,
-    /// The value.
-    pub value: Value,
+    /// What was submitted, envelope and all: also what does not fit is decided from the record.
+    pub submitted: Value,
 }
 
 /// A candidate was decided.

@@ -1,0 +1,708 @@
+//! One attempt at a node, start to end.
+//!
+//! ```text
+//!  read (no fence) ─► fold ─► answered? return, nothing opened ─► survey ─► admit ─► open(expected head) ─► sweep older epochs
+//!      ─► recover: effects, review, repair ─► adapter ─► turn … turn ─► quiet books ─► close ─► join the session's task
+//! ```
+//! A command decides on what it reads before it takes anything: a second terminal that asks for an answered session fences nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentrun_adapter::process::{Epochs, Marker, sweep};
+use agentrun_adapter::{
+    AdapterError, AdapterErrorKind, AdapterSession, Admission, Deltas, Journal, ModelEndpoint, RecordedFiles, Refusal,
+    RefusalKind, Seat, SessionPlan, Start, ToolHost as _, Turn, TurnEnd, admit,
+};
+use agentrun_cap::park_of;
+use agentrun_kernel::{
+    Batch, Body, Bound, Digest, Drive, DriveError, FORMAT, Failed, HarnessVersion, LogKey, OpenError, Opened, Owned,
+    Parked, PlanDigests, Record, SessionState, SessionTask, SessionWriter, Source, StopLevel, StopRaiser, Store,
+    StoreError, TurnEndHow, Why, read_all, validate,
+};
+use serde_json::json;
+
+use crate::books::{LedgerError, RunLedger};
+use crate::bridge::{Bridge, BridgeParts, ReviewFault};
+use crate::carry::{NUDGE, RECOVERY_NOTE};
+use crate::error::{NodeError, NodeWord, ParkedAt, word_of};
+use crate::events::Publisher;
+use crate::gate::{AttemptGate, GatePort, Limits, Trouble};
+use crate::homes::Home;
+use crate::node::{EMPTY_TURNS, MAX_SENDS, Node, Step};
+use crate::recover::{Next, Recovery, RecoveryError, submit_once};
+use crate::runner::{Delivered, HarnessRunner, ModelProvider};
+
+/// How long a harness may take to end by itself after its last turn.
+const CLOSE: Duration = Duration::from_secs(5);
+/// How long open requests are waited for after a turn before the attempt ends without them.
+const QUIET: Duration = Duration::from_secs(30);
+/// The same once everything was told to end.
+const QUIET_KILLED: Duration = Duration::from_secs(2);
+/// How long processes of older epochs may take to be gone; they are killed, so only the kernel's own work is waited for.
+const SWEEP: Duration = Duration::from_secs(10);
+/// Times the head may move between read and open before the attempt gives up: each time somebody else wrote.
+const RACES: u32 = 16;
+
+/// Everything an attempt holds while it runs. Fields go in the order they must end.
+struct Running {
+    drive: Drive,
+    task: SessionTask,
+    events: Option<tokio::task::JoinHandle<()>>,
+}
+
+pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Result<Delivered, NodeError> {
+    let fail = |word, message: String| NodeError::new(&step.session, word, message);
+    let digests = plan_digests(&node, &step);
+    let plan = plan(&node, &step).map_err(|message| fail(NodeWord::Refused, message))?;
+    let earlier = earlier(&runner.options.store, &step).await?;
+    let mut taken = None;
+    for _ in 0..RACES {
+        let records = read_session(&runner.options.store, &step).await?;
+        let state = validate(&records).map_err(|illegal| {
+            fail(
+                NodeWord::Storage,
+                format!("{illegal}; `agentrun show {} --check` names it, nothing was opened", step.session),
+            )
+        })?;
+        check_binding(&state, runner, &digests, &step)?;
+        if let Some(answer) = answered(&state, &step, true) {
+            return answer;
+        }
+        let files = RecordedFiles::fold(&records);
+        let survey = runner
+            .adapter
+            .history()
+            .survey(&files)
+            .map_err(|error| fail(NodeWord::Harness, format!("{error}; nothing was opened")))?;
+        let prior = (!records.is_empty()).then_some(&survey);
+        let admission = admit(&*runner.adapter, &plan, prior).await.map_err(|refusal| refused(&step, &refusal))?;
+        if runner.stop.signal().level() >= StopLevel::Drain {
+            return Err(fail(NodeWord::Aborted, "stopped before it began; run the same command to begin".to_owned()));
+        }
+        match runner.options.store.open(&step.session, Some(state.head)).await {
+            Ok(writer) => {
+                taken = Some((writer, state, files, admission));
+                break;
+            }
+            Err(OpenError::HeadChanged { .. }) => {}
+            Err(error @ (OpenError::Moved { .. } | OpenError::Removed { .. })) => {
+                return Err(fail(NodeWord::Binding, error.to_string()));
+            }
+            Err(OpenError::Store(error)) => return Err(storage(&step, &error)),
+        }
+    }
+    let Some((writer, state, files, admission)) = taken else {
+        return Err(fail(
+            NodeWord::Fenced,
+            "another owner keeps writing to the session; this one took nothing".to_owned(),
+        ));
+    };
+    Attempt::start(runner, node, step, writer, state, files, admission, digests, earlier).await
+}
+
+struct Attempt<'a> {
+    runner: &'a HarnessRunner,
+    node: Node,
+    step: Step,
+    drive: Drive,
+    stop: StopRaiser,
+    ledger: Arc<RunLedger>,
+    gate: Arc<AttemptGate>,
+    bridge: Arc<Bridge>,
+    own_ids: bool,
+    drains: bool,
+}
+
+impl<'a> Attempt<'a> {
+    #[allow(clippy::too_many_arguments, reason = "the one caller hands over what it read and took")]
+    async fn start(
+        runner: &'a HarnessRunner,
+        node: Node,
+        step: Step,
+        writer: SessionWriter,
+        state: SessionState,
+        files: RecordedFiles,
+        admission: Admission,
+        digests: PlanDigests,
+        earlier: Vec<SessionState>,
+    ) -> Result<Delivered, NodeError> {
+        let store = &runner.options.store;
+        let watch = store.watch(&LogKey::from(&step.session)).await.map_err(|error| storage(&step, &error))?;
+        let (events, publishing) = publish(runner, &step, &state);
+        let fresh = state.bound.is_none();
+        let task = SessionTask::spawn(Owned { writer, state, watch, earlier, events });
+        let running = Running { drive: task.drive(), task, events: publishing };
+        let result = Self::owned(runner, node, &step, running.drive.clone(), files, admission, digests, fresh).await;
+        let Running { drive, task, events } = running;
+        drop(drive);
+        task.join().await;
+        if let Some(events) = events {
+            // The publisher ends with the task's sender; a panic of the host's callback is the host's.
+            let _ = events.await;
+        }
+        result
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the one caller hands over what it read and took")]
+    async fn owned(
+        runner: &'a HarnessRunner,
+        node: Node,
+        step: &Step,
+        drive: Drive,
+        mut files: RecordedFiles,
+        admission: Admission,
+        digests: PlanDigests,
+        fresh: bool,
+    ) -> Result<Delivered, NodeError> {
+        let options = &runner.options;
+        let fail = |word, message: String| NodeError::new(&step.session, word, message);
+        // The fence is durable: what older epochs started may still act, so it is ended before anything is decided as cut.
+        let marker =
+            Marker { store: options.store.id().to_owned(), session: step.session.to_string(), epoch: drive.epoch().0 };
+        sweep(&marker, Epochs::Before, SWEEP).await.map_err(|error| fail(NodeWord::Harness, error.to_string()))?;
+        record_opening(runner, step, &drive, &admission, digests, &node, fresh)
+            .await
+            .map_err(|error| of_drive(step, &error))?;
+        let ledger = RunLedger::open(options.store.clone(), &step.run, options.cap)
+            .await
+            .map_err(|error| of_ledger(step, &error))?;
+        let ledger = Arc::new(ledger);
+        let stop = StopRaiser::new();
+        let limits = Limits { turns: node.turn_limit, requests: node.request_limit, budget: node.budget };
+        let gate = Arc::new(AttemptGate::new(
+            drive.clone(),
+            ledger.clone(),
+            options.catalog.clone(),
+            limits,
+            options.before_request.clone(),
+            stop.signal(),
+        ));
+        let parts = BridgeParts {
+            drive: drive.clone(),
+            ledger: ledger.clone(),
+            gate: gate.clone(),
+            raiser: stop.clone(),
+            store_id: options.store.id().to_owned(),
+            workspace: options.workspace.clone(),
+        };
+        let bridge = Bridge::new(node.clone(), parts)
+            .map_err(|(place, error)| fail(NodeWord::Refused, format!("{place}: {error}")))?;
+        let capabilities = admission.checked().capabilities;
+        let attempt = Attempt {
+            runner,
+            node,
+            step: step.clone(),
+            drive,
+            stop,
+            ledger,
+            gate,
+            bridge: Arc::new(bridge),
+            own_ids: capabilities.own_ids,
+            drains: capabilities.drain,
+        };
+        let watchers = attempt.watchers();
+        let result = attempt.turns(&mut files, admission, marker).await;
+        for watcher in watchers {
+            watcher.abort();
+        }
+        result
+    }
+
+    /// Raises the attempt's stop when the runner is stopped and when the session is lost.
+    fn watchers(&self) -> [tokio::task::JoinHandle<()>; 2] {
+        let (drive, stop) = (self.drive.clone(), self.stop.clone());
+        let lost = tokio::spawn(async move {
+            let _restart = drive.lost().await;
+            stop.raise(StopLevel::Kill, Why::Fenced);
+        });
+        let (mut host, stop, drains) = (self.runner.stop.signal(), self.stop.clone(), self.drains);
+        let (gate, bridge, drain) = (self.gate.clone(), self.bridge.clone(), self.runner.drain.subscribe());
+        let stopped = tokio::spawn(async move {
+            host.reached(StopLevel::Drain).await;
+            stop.raise(StopLevel::Drain, Why::Host);
+            if drains {
+                let deadline = *drain.borrow();
+                let quiet = async {
+                    bridge.quiesce(deadline).await;
+                    gate.quiesce(deadline).await;
+                };
+                tokio::select! {
+                    () = quiet => {}
+                    () = tokio::time::sleep(deadline) => {}
+                    _ = host.reached(StopLevel::Kill) => {}
+                }
+            }
+            stop.raise(StopLevel::Kill, Why::Host);
+        });
+        [lost, stopped]
+    }
+
+    /// Turn after turn until the session has answered or cannot go on.
+    async fn turns(
+        &self,
+        files: &mut RecordedFiles,
+        admission: Admission,
+        marker: Marker,
+    ) -> Result<Delivered, NodeError> {
+        let options = &self.runner.options;
+        submit_once(&self.drive, "node", Source::Node, &self.node.prompt)
+            .await
+            .map_err(|error| of_drive(&self.step, &error))?;
+        let resumed = self.drive.with_state(|state| state.turns > 0);
+        let mut start = match self.next(files).await? {
+            Some(start) => start,
+            None => return self.answer(),
+        };
+        let home =
+            Home::make(&options.homes, options.store.id(), &self.step.session, self.drive.epoch(), &options.workspace)
+                .map_err(|error| {
+                    self.fail(
+                        NodeWord::Storage,
+                        format!("the private home under {} cannot be made: {error}", options.homes.display()),
+                    )
+                })?;
+        files.restore(&home.dirs().home).map_err(|error| self.fail(NodeWord::Storage, error.to_string()))?;
+        let (model, _key) = match &options.provider {
+            ModelProvider::Direct => (ModelEndpoint::Direct(Arc::new(GatePort(self.gate.clone()))), None),
+            ModelProvider::Proxy(proxy) => {
+                let (key, guard) =
+                    proxy.admit(self.gate.clone()).map_err(|error| self.fail(NodeWord::Harness, error.to_string()))?;
+                (ModelEndpoint::Http { base_url: proxy.base_url(), key: Arc::from(key.as_str()) }, Some(guard))
+            }
+        };
+        let seat = Seat {
+            drive: self.drive.clone(),
+            journal: Journal::new(self.drive.clone(), &home.dirs().home),
+            tools: self.bridge.clone(),
+            model,
+            dirs: home.dirs().clone(),
+            deltas: Deltas::nowhere(),
+            marker: marker.clone(),
+        };
+        debug_assert!(self.bridge.specs().iter().any(|spec| spec.name == crate::node::SUBMIT));
+        let mut session = self.runner.adapter.open(admission, seat).await.map_err(|error| self.harness(&error))?;
+        self.gate.set_barrier(session.request_barrier());
+        let mut note = if resumed { RECOVERY_NOTE.to_owned() } else { String::new() };
+        let result = loop {
+            match self.turn(&mut *session, start, std::mem::take(&mut note)).await {
+                Ok(Some(next)) => start = next,
+                Ok(None) => break self.answer(),
+                Err(error) => break Err(error),
+            }
+        };
+        self.wind_down(session).await;
+        drop(home);
+        // A delivery may have landed while the end was decided: it is what counts.
+        if result.is_err() && self.drive.with_state(|state| state.delivered.is_some()) { self.answer() } else { result }
+    }
+
+    /// One turn: its start, its end, and what the records and bounds say then. `None`: answered.
+    async fn turn(
+        &self,
+        session: &mut dyn AdapterSession,
+        start: Start,
+        recovery_note: String,
+    ) -> Result<Option<Start>, NodeError> {
+        let scope = self.gate.open_turn();
+        let end = session.run_turn(Turn { start, stop: self.stop.signal(), recovery_note }).await;
+        drop(scope);
+        let killed = self.stop.signal().level() >= StopLevel::Kill;
+        self.gate.quiesce(if killed { QUIET_KILLED } else { QUIET }).await;
+        if self.drive.with_state(|state| state.delivered.is_some()) {
+            self.end_turn(TurnEndHow::Done).await?;
+            return Ok(None);
+        }
+        self.own_bounds().await?;
+        match end {
+            Ok(TurnEnd::Idle) => self.end_turn(TurnEndHow::Done).await?,
+            Ok(TurnEnd::Stopped(_)) => return Err(self.stopped()),
+            Ok(TurnEnd::Failed { status, message }) => return Err(self.upstream(status, &message)),
+            Err(error) => return Err(self.harness(&error)),
+        }
+        self.after_turn().await
+    }
+
+    /// Bounds a call or a request ran into, and the reasons that outrank what the harness says of its end.
+    async fn own_bounds(&self) -> Result<(), NodeError> {
+        if let Some((word, message)) = self.bridge.failed() {
+            return Err(self.record_failure(word, message).await);
+        }
+        if self.stop.signal().why() == Some(Why::Fenced) {
+            return Err(self.fenced());
+        }
+        match self.gate.trouble() {
+            Some(Trouble::Denied(denied)) if denied.word != agentrun_cap::Word::Stopped => {
+                if let Some(park) = park_of(&denied) {
+                    return Err(self.park(&park, denied.to_string()).await);
+                }
+                Err(self.record_failure(word_of(&denied), denied.to_string()).await)
+            }
+            Some(Trouble::Host(fault)) => {
+                Err(self.fail(NodeWord::HostFault, format!("the host's own check failed: {fault}")))
+            }
+            Some(Trouble::Storage(why)) => Err(self.fail(NodeWord::Storage, why)),
+            Some(Trouble::Barrier(why)) => {
+                Err(self.fail(NodeWord::Harness, format!("{why}; nothing was sent, run the same command to go on")))
+            }
+            Some(Trouble::Denied(_) | Trouble::Upstream { .. }) | None => Ok(()),
+        }
+    }
+
+    async fn after_turn(&self) -> Result<Option<Start>, NodeError> {
+        let (turns, empty) = self.drive.with_state(|state| (state.turns, state.empty_turns));
+        if empty >= EMPTY_TURNS {
+            let message = format!("{EMPTY_TURNS} turns in a row ended with neither a model request nor a delivery");
+            return Err(self.record_failure(NodeWord::NoProgress, message).await);
+        }
+        match self.node.turn_limit {
+            Some(limit) if turns >= limit => {
+                let message =
+                    format!("the node used its {limit} turns and delivered nothing; give it a higher turn_limit");
+                return Err(self.record_failure(NodeWord::TurnLimit, message).await);
+            }
+            None if turns >= MAX_SENDS => {
+                let message = format!("{MAX_SENDS} messages were sent and nothing was delivered");
+                return Err(self.record_failure(NodeWord::MaxSends, message).await);
+            }
+            _ => {}
+        }
+        if self.stop.signal().level() >= StopLevel::Drain {
+            return Err(self.stopped());
+        }
+        submit_once(&self.drive, &format!("nudge:{turns}"), Source::Nudge, NUDGE)
+            .await
+            .map_err(|error| of_drive(&self.step, &error))?;
+        // The harness lives, so only what waits matters: its history is its own to read.
+        self.next(&mut RecordedFiles::default()).await
+    }
+
+    async fn next(&self, files: &mut RecordedFiles) -> Result<Option<Start>, NodeError> {
+        let mut recovery = Recovery {
+            adapter: &*self.runner.adapter,
+            store: &self.runner.options.store,
+            drive: &self.drive,
+            ledger: &self.ledger,
+            bridge: &self.bridge,
+            files,
+            own_ids: self.own_ids,
+        };
+        match recovery.next().await {
+            Ok(Next::Answered) => Ok(None),
+            Ok(Next::Start(start)) => Ok(Some(start)),
+            Ok(Next::Parked(parked)) => {
+                Err(self.parked(&parked, "the cap still has no room; raise it and resume".to_owned()))
+            }
+            Ok(Next::Idle) => Err(self
+                .fail(NodeWord::Storage, "nothing waits to be sent, though the session has not answered".to_owned())),
+            Err(error) => Err(self.recovery(error)),
+        }
+    }
+
+    async fn end_turn(&self, how: TurnEndHow) -> Result<(), NodeError> {
+        let open = self.drive.with_state(|state| state.open_turn.as_ref().map(|turn| turn.id.clone()));
+        let Some(turn) = open else { return Ok(()) };
+        // Built-ins whose end the harness never told are closed with their turn: only it could have run them.
+        let built_ins: Vec<_> = self.drive.with_state(|state| {
+            state
+                .open_effects()
+                .filter(|effect| effect.intent.effect == agentrun_kernel::EffectKind::Builtin)
+                .map(|effect| effect.intent.key.clone())
+                .collect()
+        });
+        for key in built_ins {
+            self.bridge.interrupt(&key).await.map_err(|error| of_ledger(&self.step, &error))?;
+        }
+        let appended = self.drive.append(Batch::of([Body::TurnEnd { turn, how }]), None).await;
+        appended.map(drop).map_err(|error| of_drive(&self.step, &error))
+    }
+
+    /// Closes the harness, then waits for what is still being recorded.
+    async fn wind_down(&self, session: Box<dyn AdapterSession>) {
+        let killed = self.stop.signal().level() >= StopLevel::Kill;
+        session.close(if killed { Duration::ZERO } else { CLOSE }).await;
+        self.gate.set_barrier(None);
+        let quiet = if killed { QUIET_KILLED } else { QUIET };
+        self.gate.quiesce(quiet).await;
+        self.bridge.quiesce(quiet).await;
+    }
+
+    fn answer(&self) -> Result<Delivered, NodeError> {
+        let state = self.drive.state();
+        answered(&state, &self.step, false).unwrap_or_else(|| {
+            Err(self.fail(NodeWord::Storage, "the session has no answer where one was recorded".to_owned()))
+        })
+    }
+
+    async fn record_failure(&self, word: NodeWord, message: String) -> NodeError {
+        let failed = Body::Failed(Failed { word: word.as_str().to_owned(), message: message.clone() });
+        match self.drive.append(Batch::of([failed]), None).await {
+            Ok(_) => self.fail(word, message),
+            Err(error) => of_drive(&self.step, &error),
+        }
+    }
+
+    async fn park(&self, park: &agentrun_cap::Park, message: String) -> NodeError {
+        let parked = Parked {
+            word: agentrun_cap::Word::OverCap.as_str().to_owned(),
+            needed: park.minimum(),
+            cap: park.cap,
+            spent: park.spent,
+            ledger: self.ledger.with(|books| books.seq()),
+        };
+        match self.drive.append(Batch::of([Body::Parked(parked.clone())]), None).await {
+            Ok(_) => self.parked(&parked, message),
+            Err(error) => of_drive(&self.step, &error),
+        }
+    }
+
+    fn parked(&self, parked: &Parked, message: String) -> NodeError {
+        let mut error = self.fail(NodeWord::OverCap, message);
+        error.park = Some(ParkedAt { needed: parked.needed, cap: parked.cap, spent: parked.spent });
+        error
+    }
+
+    fn fail(&self, word: NodeWord, message: String) -> NodeError {
+        NodeError::new(&self.step.session, word, message)
+    }
+
+    fn fenced(&self) -> NodeError {
+        self.fail(NodeWord::Fenced, "a newer owner has taken the session; this one does nothing more in it".to_owned())
+    }
+
+    fn stopped(&self) -> NodeError {
+        match self.stop.signal().why() {
+            Some(Why::Fenced) => self.fenced(),
+            _ => self.fail(
+                NodeWord::Aborted,
+                "stopped; run the same command, or `agentrun resume`, to go on from the records".to_owned(),
+            ),
+        }
+    }
+
+    fn harness(&self, error: &AdapterError) -> NodeError {
+        if let AdapterErrorKind::Restart(restart) = &error.kind {
+            return of_drive(&self.step, &DriveError::Restart(restart.clone()));
+        }
+        if self.stop.signal().level() >= StopLevel::Kill {
+            return self.stopped();
+        }
+        if let AdapterErrorKind::Upstream { status } = error.kind {
+            return self.upstream(status, &error.message);
+        }
+        self.fail(NodeWord::Harness, format!("{error}; run the same command to go on from the records"))
+    }
+
+    fn upstream(&self, status: Option<u16>, message: &str) -> NodeError {
+        let (status, why) = match self.gate.trouble() {
+            Some(Trouble::Upstream { status: seen, why }) => (seen.or(status), why),
+            _ => (status, message.to_owned()),
+        };
+        let next = match status {
+            Some(401 | 403) => "check the provider's key, then run the same command to go on",
+            Some(429) => "the provider limits the rate; wait, then run the same command to go on",
+            Some(400 | 404 | 413) => {
+                "the provider refused the request itself: check the model's name and the node, then run the same command"
+            }
+            Some(_) => "the provider is in trouble; wait, then run the same command to go on",
+            None => "check the provider's address and that it is up, then run the same command to go on",
+        };
+        self.fail(NodeWord::Upstream, format!("{why}; {next}"))
+    }
+
+    fn recovery(&self, error: RecoveryError) -> NodeError {
+        match error {
+            RecoveryError::Ledger(error) => of_ledger(&self.step, &error),
+            RecoveryError::Review(ReviewFault::Drive(error)) => of_drive(&self.step, &error),
+            RecoveryError::Review(error @ ReviewFault::Host(_)) => self.fail(NodeWord::HostFault, error.to_string()),
+            RecoveryError::Store(error) => storage(&self.step, &error),
+            error @ (RecoveryError::History(_) | RecoveryError::Endless) => {
+                self.fail(NodeWord::Harness, error.to_string())
+            }
+        }
+    }
+}
+
+type EventSender = tokio::sync::mpsc::UnboundedSender<Arc<Record>>;
+
+fn publish(
+    runner: &HarnessRunner,
+    step: &Step,
+    state: &SessionState,
+) -> (Option<EventSender>, Option<tokio::task::JoinHandle<()>>) {
+    let Some(on_event) = runner.options.on_event.clone() else { return (None, None) };
+    let (to, mut records) = tokio::sync::mpsc::unbounded_channel::<Arc<Record>>();
+    let mut publisher = Publisher::new(step.session.clone(), state.clone());
+    let task = tokio::spawn(async move {
+        while let Some(record) = records.recv().await {
+            if let Some(event) = publisher.publish(&record) {
+                on_event(event);
+            }
+        }
+    });
+    (Some(to), Some(task))
+}
+
+async fn read_session(store: &Store, step: &Step) -> Result<Vec<Record>, NodeError> {
+    read_all::<Body>(&**store, &LogKey::from(&step.session)).await.map_err(|error| storage(step, &error))
+}
+
+async fn earlier(store: &Store, step: &Step) -> Result<Vec<SessionState>, NodeError> {
+    let mut states = Vec::with_capacity(step.earlier.len());
+    for key in &step.earlier {
+        let records = read_all::<Body>(&**store, &LogKey::from(key)).await.map_err(|error| storage(step, &error))?;
+        states.push(SessionState::fold(&records));
+    }
+    Ok(states)
+}
+
+/// The recorded answer, if there is one.
+fn answered(state: &SessionState, step: &Step, from_records: bool) -> Option<Result<Delivered, NodeError>> {
+    if let Some(value) = &state.delivered {
+        return Some(Ok(Delivered {
+            session: step.session.clone(),
+            value: (**value).clone(),
+            spent: state.spent,
+            turns: state.turns,
+            from_records,
+        }));
+    }
+    let failed = state.failed.as_ref()?;
+    let word = NodeWord::from_recorded(&failed.word).unwrap_or(NodeWord::Refused);
+    Some(Err(NodeError::new(&step.session, word, failed.message.clone())))
+}
+
+fn check_binding(
+    state: &SessionState,
+    runner: &HarnessRunner,
+    digests: &PlanDigests,
+    step: &Step,
+) -> Result<(), NodeError> {
+    let Some(bound) = &state.bound else { return Ok(()) };
+    let fail = |message: String| Err(NodeError::new(&step.session, NodeWord::Binding, message));
+    if bound.format != u32::from(FORMAT) {
+        return fail(format!(
+            "the session has format {}, this version reads {FORMAT}; use the version that wrote it",
+            bound.format
+        ));
+    }
+    let name = runner.adapter.profile().name;
+    if bound.adapter != name {
+        return fail(format!(
+            "the session was begun on `{}` and cannot go on with `{name}`; use another session key",
+            bound.adapter
+        ));
+    }
+    if bound.binding != digests.binding() {
+        let moved = bound.plan.moved(digests).join(", ");
+        let (was, is) = (bound.binding.as_str(), digests.binding());
+        return fail(format!(
+            "the session is bound to another node: {moved} changed (binding {was:.12} was recorded, this is {is:.12}); run the node as it was, or \
+             use another session key"
+        ));
+    }
+    if bound.run != step.run {
+        return fail(format!("the session belongs to run `{}`, not `{}`", bound.run, step.run));
+    }
+    Ok(())
+}
+
+fn plan_digests(node: &Node, step: &Step) -> PlanDigests {
+    let tools: Vec<_> =
+        node.tools.iter().map(|tool| json!([tool.spec.name, tool.spec.description, tool.spec.input_schema])).collect();
+    PlanDigests {
+        prompt: Digest::of(node.prompt.as_bytes()),
+        system: Digest::of_json(&json!(node.system)),
+        schema: Digest::of_json(&node.schema),
+        tools: Digest::of_json(&json!([tools, node.builtins])),
+        model: node.model.clone(),
+        label: node.label.clone(),
+        attempt: step.attempt,
+    }
+}
+
+fn plan(node: &Node, step: &Step) -> Result<SessionPlan, String> {
+    let envelope = crate::envelope::Envelope::new(&node.schema).map_err(|error| error.to_string())?;
+    for tool in &node.tools {
+        if crate::node::RESERVED.contains(&tool.spec.name.as_str()) {
+            return Err(format!("the tool name `{}` is reserved", tool.spec.name));
+        }
+        if tool.price.is_some() && tool.replay == agentrun_kernel::Replay::Safe {
+            return Err(format!(
+                "the tool `{}` costs money and is declared safe; a priced tool is `never`",
+                tool.spec.name
+            ));
+        }
+    }
+    let tools = node.tools.iter().map(|tool| tool.spec.clone()).chain([envelope.spec().clone()]).collect();
+    Ok(SessionPlan {
+        session: step.session.clone(),
+        model: node.model.clone(),
+        system: node.system.clone(),
+        tools,
+        builtins: node.builtins.clone(),
+        fork: node.fork,
+    })
+}
+
+async fn record_opening(
+    runner: &HarnessRunner,
+    step: &Step,
+    drive: &Drive,
+    admission: &Admission,
+    digests: PlanDigests,
+    node: &Node,
+    fresh: bool,
+) -> Result<(), DriveError> {
+    let checked = admission.checked();
+    let opened = Body::Opened(Opened {
+        earlier: step.earlier.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        harness: Some(HarnessVersion { name: checked.harness.name.clone(), version: checked.harness.version.clone() }),
+        native_session: None,
+    });
+    let bound = fresh.then(|| {
+        Body::Bound(Bound {
+            format: u32::from(FORMAT),
+            adapter: runner.adapter.profile().name.to_owned(),
+            binding: digests.binding(),
+            plan: digests,
+            run: step.run.clone(),
+            parent: None,
+            builtins: checked.capabilities.builtins,
+            host: node.host.clone(),
+        })
+    });
+    drive.append(Batch::of(bound.into_iter().chain([opened])), None).await.map(drop)
+}
+
+fn refused(step: &Step, refusal: &Refusal) -> NodeError {
+    let word = match refusal.kind {
+        RefusalKind::Lacks(_) if refusal.message.contains("context") => NodeWord::ForkRefused,
+        _ => NodeWord::Refused,
+    };
+    NodeError::new(&step.session, word, refusal.to_string())
+}
+
+fn storage(step: &Step, error: &StoreError) -> NodeError {
+    NodeError::new(&step.session, NodeWord::Storage, error.to_string())
+}
+
+fn of_drive(step: &Step, error: &DriveError) -> NodeError {
+    let word = match error {
+        DriveError::Restart(restart) if restart.is_fenced() => NodeWord::Fenced,
+        _ => NodeWord::Storage,
+    };
+    NodeError::new(&step.session, word, error.to_string())
+}
+
+fn of_ledger(step: &Step, error: &LedgerError) -> NodeError {
+    match error {
+        LedgerError::Drive(error) => of_drive(step, error),
+        LedgerError::Store(error) => storage(step, error),
+        LedgerError::Denied(denied) => NodeError::new(&step.session, word_of(denied), denied.to_string()),
+        other @ (LedgerError::Fault(_) | LedgerError::Busy) => {
+            NodeError::new(&step.session, NodeWord::Storage, other.to_string())
+        }
+    }
+}

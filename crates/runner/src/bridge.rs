@@ -1,0 +1,562 @@
+//! Runs host tools as recorded effects, and the submit tool above all. Each call runs in a task the runner owns: a harness that dies, hangs
+//! up or is stopped loses no outcome.
+//!
+//! ```text
+//!  call ─► stopping? withhold ─► known tool, fitting arguments? ─► permit ─► [native tail, hold, intent] ─► run ─► [outcome, booking] ─► answer
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use agentrun_adapter::{Answer, Observed, Tail, ToolCall, ToolHost, ToolSpec};
+use agentrun_cap::{Scope, Word, fits};
+use agentrun_kernel::{
+    Batch, Begun, Body, Candidate, Delivered, Digest, Drive, DriveError, Effect, EffectKey, EffectKind, EffectSpec,
+    HoldId, LedgerBody, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel, StopRaiser, StopSignal,
+    Usd, Verdict, Why,
+};
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot, watch};
+
+use crate::books::{Hold, LedgerError, RunLedger};
+use crate::envelope::{Envelope, SchemaError, compile, problems};
+use crate::error::NodeWord;
+use crate::gate::{AttemptGate, Trouble, trouble_of};
+use crate::node::{Node, ReviewVerdict, SUBMIT, Tool, ToolEnd, ToolInvocation};
+
+/// Most bytes of an outcome's text; what is longer keeps its head and its tail.
+const TEXT_BYTES: usize = 1 << 20;
+
+const ACCEPTED: &str = "Accepted. The task is done; do nothing more.";
+const ALREADY: &str = "Already delivered: the task is done. Do nothing more.";
+
+/// What every call of a session shares.
+pub(crate) struct Bridge {
+    specs: Vec<ToolSpec>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    drive: Drive,
+    ledger: Arc<RunLedger>,
+    gate: Arc<AttemptGate>,
+    node: Node,
+    envelope: Envelope,
+    validators: HashMap<String, jsonschema::Validator>,
+    stop: StopSignal,
+    raiser: StopRaiser,
+    store_id: String,
+    workspace: std::path::PathBuf,
+    /// Shared by calls, owned by an exclusive one; fair, so an exclusive call is not starved.
+    permits: Arc<RwLock<()>>,
+    running: watch::Sender<usize>,
+    failed: OnceLock<(NodeWord, String)>,
+}
+
+/// A call's permit, and its place in the count of running calls.
+enum Permit {
+    Shared(#[allow(dead_code, reason = "held, not read")] OwnedRwLockReadGuard<()>),
+    Exclusive(#[allow(dead_code, reason = "held, not read")] OwnedRwLockWriteGuard<()>),
+}
+
+struct Running {
+    shared: Arc<Shared>,
+}
+
+impl Running {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.running.send_modify(|running| *running = running.saturating_add(1));
+        Self { shared: shared.clone() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.running.send_modify(|running| *running = running.saturating_sub(1));
+    }
+}
+
+/// What the bridge is made from, beside the node.
+pub(crate) struct BridgeParts {
+    pub(crate) drive: Drive,
+    pub(crate) ledger: Arc<RunLedger>,
+    pub(crate) gate: Arc<AttemptGate>,
+    pub(crate) raiser: StopRaiser,
+    pub(crate) store_id: String,
+    pub(crate) workspace: std::path::PathBuf,
+}
+
+/// Why a tool call gave no outcome.
+enum Cut {
+    Restart(Restart),
+    /// The node has ended; the harness is not answered.
+    Ended,
+}
+
+impl Bridge {
+    pub(crate) fn new(node: Node, parts: BridgeParts) -> Result<Self, (String, SchemaError)> {
+        let envelope = Envelope::new(&node.schema).map_err(|error| ("schema".to_owned(), error))?;
+        let mut validators = HashMap::new();
+        let mut specs = Vec::with_capacity(node.tools.len().saturating_add(1));
+        for tool in &node.tools {
+            let name = tool.spec.name.clone();
+            let validator = compile(&tool.spec.input_schema).map_err(|error| (format!("tool `{name}`"), error))?;
+            validators.insert(name, validator);
+            specs.push(tool.spec.clone());
+        }
+        specs.push(envelope.spec().clone());
+        let BridgeParts { drive, ledger, gate, raiser, store_id, workspace } = parts;
+        let shared = Shared {
+            drive,
+            ledger,
+            gate,
+            node,
+            envelope,
+            validators,
+            stop: raiser.signal(),
+            raiser,
+            store_id,
+            workspace,
+            permits: Arc::new(RwLock::new(())),
+            running: watch::Sender::new(0),
+            failed: OnceLock::new(),
+        };
+        Ok(Self { specs, shared: Arc::new(shared) })
+    }
+
+    /// One of the runner's bounds that a call ran into.
+    pub(crate) fn failed(&self) -> Option<(NodeWord, String)> {
+        self.shared.failed.get().cloned()
+    }
+
+    /// Waits until every call has its outcome, for at most `deadline`.
+    pub(crate) async fn quiesce(&self, deadline: Duration) -> bool {
+        let mut running = self.shared.running.subscribe();
+        tokio::time::timeout(deadline, running.wait_for(|running| *running == 0)).await.is_ok()
+    }
+
+    /// Whether an open effect may run again: safe today too, and its arguments still fit.
+    pub(crate) fn rerunnable(&self, effect: &Effect) -> bool {
+        let intent = &effect.intent;
+        let safe = self.shared.tool(&intent.name).is_some_and(|tool| tool.replay == Replay::Safe);
+        safe && self.shared.misfit(&intent.name, &intent.arguments).is_none()
+    }
+
+    /// Runs an open effect of an earlier epoch again, under its first intent.
+    pub(crate) async fn rerun(&self, key: &EffectKey) -> Result<(), LedgerError> {
+        let Begun::Open(effect) = self.shared.drive.reopen(key).await? else { return Ok(()) };
+        let Some(intent) = self.shared.drive.with_state(|state| state.effect(key).map(|effect| effect.intent.clone()))
+        else {
+            return Ok(());
+        };
+        let Some(tool) = self.shared.tool(&intent.name).cloned() else { return self.interrupt_open(effect).await };
+        let _running = Running::new(&self.shared);
+        let invocation = self.shared.invocation(key, &tool, intent.arguments.clone());
+        let end = Shared::run(&tool, invocation).await;
+        self.shared.finish(effect, &tool, intent.hold.clone(), end).await.map(drop)
+    }
+
+    /// Ends an open effect that is not run again: what its tool can tell of it, or interrupted. Its hold is then unknown.
+    pub(crate) async fn interrupt(&self, key: &EffectKey) -> Result<(), LedgerError> {
+        let Some(intent) = self.shared.drive.with_state(|state| state.effect(key).map(|effect| effect.intent.clone()))
+        else {
+            return Ok(());
+        };
+        if let Some(tool) = self.shared.tool(&intent.name).cloned().filter(|_| intent.effect == EffectKind::Tool) {
+            match tool.run.reconcile(self.shared.invocation(key, &tool, intent.arguments.clone())).await {
+                crate::node::Reconciled::Happened(text) => {
+                    let Begun::Open(effect) = self.shared.drive.reopen(key).await? else { return Ok(()) };
+                    return self.shared.finish(effect, &tool, intent.hold.clone(), ToolEnd::Ok(text)).await.map(drop);
+                }
+                crate::node::Reconciled::DidNot => return self.rerun(key).await,
+                crate::node::Reconciled::Unknown => {}
+            }
+        }
+        let Begun::Open(effect) = self.shared.drive.reopen(key).await? else { return Ok(()) };
+        self.interrupt_open(effect).await
+    }
+
+    async fn interrupt_open(&self, effect: OpenEffect) -> Result<(), LedgerError> {
+        let key = effect.key().clone();
+        let intent = self.shared.drive.with_state(|state| state.effect(&key).map(|effect| effect.intent.clone()));
+        let (name, hold) =
+            intent.map_or_else(|| (String::new(), None), |intent| (intent.name.clone(), intent.hold.clone()));
+        let text = format!(
+            "Interrupted: the session was cut while `{name}` ran. It may have partly run, and it was not run again. Find out by other means what \
+             happened before you rely on it."
+        );
+        let outcome = Outcome::new(key, OutcomeEnd::Interrupted, text);
+        match hold {
+            Some(hold) => {
+                let end =
+                    LedgerBody::Unknown { hold: hold.clone(), why: "the session was cut while it ran".to_owned() };
+                self.shared.ledger.finish(effect, outcome, &hold, end).await.map(drop)
+            }
+            None => {
+                Ok(effect.finish(outcome, Vec::new(), None).await.map(drop).map_err(|unfinished| unfinished.error)?)
+            }
+        }
+    }
+
+    /// Asks the review again about a candidate that a crash left undecided.
+    pub(crate) async fn review_again(&self, candidate: &Candidate) -> Result<(), ReviewFault> {
+        let effect = match self.shared.drive.reopen(&candidate.key).await? {
+            Begun::Open(effect) => effect,
+            Begun::Known(_) | Begun::Running(_) => return Ok(()),
+        };
+        self.shared.decide(effect, candidate.number, candidate.submitted.clone()).await.map(drop)
+    }
+}
+
+/// Why a candidate stays undecided.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReviewFault {
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    #[error("the review failed: {0}")]
+    Host(#[from] crate::node::HostFault),
+}
+
+impl Shared {
+    fn tool(&self, name: &str) -> Option<&Tool> {
+        self.node.tools.iter().find(|tool| tool.spec.name == name)
+    }
+
+    fn misfit(&self, tool: &str, arguments: &Value) -> Option<String> {
+        let problems = problems(self.validators.get(tool)?, arguments);
+        (!problems.is_empty())
+            .then(|| format!("Not run: the arguments do not fit the tool's schema.\n{}", problems.join("\n")))
+    }
+
+    fn invocation(&self, key: &EffectKey, tool: &Tool, arguments: Value) -> ToolInvocation {
+        ToolInvocation {
+            key: key.clone(),
+            session: self.drive.key().clone(),
+            epoch: self.drive.epoch().0,
+            store: self.store_id.clone(),
+            workspace: self.workspace.clone(),
+            arguments,
+            timeout: tool.timeout,
+        }
+    }
+
+    /// Ends the node by one of the runner's own bounds; the attempt records it.
+    fn fail(&self, word: NodeWord, message: String) {
+        let _ = self.failed.set((word, message));
+        self.raiser.raise(StopLevel::Kill, Why::Limit);
+    }
+
+    async fn run(tool: &Tool, invocation: ToolInvocation) -> ToolEnd {
+        let timeout = invocation.timeout;
+        match tokio::time::timeout(timeout, tool.run.run(invocation)).await {
+            Ok(end) => end,
+            Err(_) => ToolEnd::Interrupted(format!("it did not end within {} s and was cut", timeout.as_secs())),
+        }
+    }
+
+    async fn finish(
+        &self,
+        effect: OpenEffect,
+        tool: &Tool,
+        hold: Option<HoldId>,
+        end: ToolEnd,
+    ) -> Result<Arc<Outcome>, LedgerError> {
+        let (how, text) = match end {
+            ToolEnd::Ok(text) => (OutcomeEnd::Ok, text),
+            ToolEnd::Error(text) => (OutcomeEnd::Error, text),
+            ToolEnd::Refused(text) => (OutcomeEnd::Refused, text),
+            // Safe to run again, so an error the model can act on; a never effect that was cut may have done it.
+            ToolEnd::Interrupted(what) if tool.replay == Replay::Safe => {
+                (OutcomeEnd::Error, format!("`{}` failed: {what}", tool.spec.name))
+            }
+            ToolEnd::Interrupted(what) => (
+                OutcomeEnd::Interrupted,
+                format!("`{}` was interrupted: {what}. It may have partly run, and is not run again.", tool.spec.name),
+            ),
+        };
+        let mut outcome = Outcome::new(effect.key().clone(), how, bounded(text));
+        let Some(hold) = hold else {
+            return effect
+                .finish(outcome, Vec::new(), None)
+                .await
+                .map_err(|unfinished| LedgerError::Drive(unfinished.error));
+        };
+        let price = tool.price.unwrap_or_default();
+        let booking = match how {
+            OutcomeEnd::Interrupted => {
+                LedgerBody::Unknown { hold: hold.clone(), why: "the tool was interrupted".to_owned() }
+            }
+            OutcomeEnd::Refused => {
+                outcome.cost = Some(Usd::ZERO);
+                LedgerBody::Release { hold: hold.clone(), proof: "the tool never began".to_owned() }
+            }
+            OutcomeEnd::Ok | OutcomeEnd::Error => {
+                outcome.cost = Some(price);
+                LedgerBody::Booking {
+                    hold: hold.clone(),
+                    usage: None,
+                    model: None,
+                    catalog: "node".to_owned(),
+                    amount: price,
+                }
+            }
+        };
+        self.ledger.finish(effect, outcome, &hold, booking).await
+    }
+
+    async fn permit(&self, exclusive: bool) -> Permit {
+        if exclusive {
+            Permit::Exclusive(self.permits.clone().write_owned().await)
+        } else {
+            Permit::Shared(self.permits.clone().read_owned().await)
+        }
+    }
+
+    /// Begins a call's effect behind its native tail; a priced one with its hold.
+    async fn begin(&self, tool: &Tool, spec: EffectSpec, tail: &Tail) -> Result<Begun, LedgerError> {
+        let Some(price) = tool.price else { return Ok(self.drive.begin(spec, tail.bodies(), None).await?) };
+        if let Some(budget) = self.node.budget {
+            let counted = self.drive.with_state(|state| state.spent.counted());
+            fits(Word::OverBudget, Scope::Node, budget, counted, price)?;
+        }
+        let hold = Hold { id: HoldId::fresh(), what: tool.spec.name.clone(), quote: price, catalog: "node".to_owned() };
+        let spec = EffectSpec { paid: Some((hold.id.clone(), price)), ..spec };
+        self.ledger.begin(&self.drive, spec, tail.bodies(), &hold).await
+    }
+
+    fn spec(&self, call: &ToolCall, kind: EffectKind, replay: Replay, on_repeat: OnRepeat) -> EffectSpec {
+        let turn = self.drive.with_state(|state| state.open_turn.as_ref().map(|turn| turn.id.clone()));
+        let digest = Digest::of_json(&call.arguments);
+        let in_turn = turn.clone().unwrap_or(agentrun_kernel::TurnId(String::new()));
+        EffectSpec {
+            key: EffectKey::of_call(&in_turn, &call.call, &call.tool, &digest, call.ordinal),
+            kind,
+            replay,
+            on_repeat,
+            name: call.tool.clone(),
+            turn,
+            call: Some(call.call.clone()),
+            arguments: call.arguments.clone(),
+            digest,
+            paid: None,
+        }
+    }
+
+    /// One host tool call, from its permit to its recorded outcome.
+    async fn tool_call(self: &Arc<Self>, tool: Tool, call: ToolCall) -> Result<Arc<Outcome>, Cut> {
+        // The intent comes after the permit: a queued call that a stop cuts never began, and must not look as if it had.
+        let _permit = self.permit(tool.exclusive).await;
+        if self.stop.level() >= StopLevel::Drain {
+            return Err(Cut::Ended);
+        }
+        let spec = self.spec(&call, EffectKind::Tool, tool.replay, tool.on_repeat);
+        let misfit = self.misfit(&call.tool, &call.arguments);
+        let ToolCall { arguments, tail, .. } = call;
+        let begun = match &misfit {
+            // Never begins anything paid: it is refused right behind its intent.
+            Some(_) => self.drive.begin(spec, tail.bodies(), None).await.map_err(LedgerError::from),
+            None => self.begin(&tool, spec, &tail).await,
+        };
+        drop(tail);
+        let effect = match self.taken(begun)? {
+            Begun::Known(outcome) => return Ok(outcome),
+            Begun::Running(outcomes) => return outcomes.outcome().await.ok_or(Cut::Ended),
+            Begun::Open(effect) => effect,
+        };
+        let key = effect.key().clone();
+        let (end, hold) = match misfit {
+            Some(told) => (ToolEnd::Refused(told), None),
+            None => {
+                let hold =
+                    self.drive.with_state(|state| state.effect(&key).and_then(|effect| effect.intent.hold.clone()));
+                (Self::run(&tool, self.invocation(&key, &tool, arguments)).await, hold)
+            }
+        };
+        let finished = self.finish(effect, &tool, hold, end).await;
+        self.taken(finished)
+    }
+
+    /// What an answer of drive or ledger means for the call.
+    fn taken<T>(&self, answer: Result<T, LedgerError>) -> Result<T, Cut> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(LedgerError::Drive(DriveError::Restart(restart))) => Err(Cut::Restart(restart)),
+            Err(error) => {
+                self.gate.note(trouble_of(error));
+                self.raiser.raise(StopLevel::Kill, Why::Refused);
+                Err(Cut::Ended)
+            }
+        }
+    }
+
+    /// One submit call: exclusive, so that nothing is open at delivery.
+    async fn submit(self: &Arc<Self>, call: ToolCall) -> Result<(Arc<Outcome>, bool), Cut> {
+        let _permit = self.permit(true).await;
+        if self.drive.with_state(|state| state.delivered.is_some()) {
+            return Ok((Arc::new(Outcome::new(EffectKey(String::new()), OutcomeEnd::Refused, ALREADY)), true));
+        }
+        if self.stop.level() >= StopLevel::Drain {
+            return Err(Cut::Ended);
+        }
+        let spec = self.spec(&call, EffectKind::Submit, Replay::Safe, OnRepeat::Allow);
+        let ToolCall { arguments, tail, .. } = call;
+        let begun = self.drive.begin(spec, tail.bodies(), None).await.map_err(LedgerError::from);
+        drop(tail);
+        let effect = match self.taken(begun)? {
+            Begun::Known(outcome) => {
+                let delivered = self.drive.with_state(|state| state.delivered.is_some());
+                return Ok((outcome, delivered));
+            }
+            Begun::Running(outcomes) => return Ok((outcomes.outcome().await.ok_or(Cut::Ended)?, false)),
+            Begun::Open(effect) => effect,
+        };
+        let number = self
+            .drive
+            .with_state(|state| state.candidate.as_ref().map_or(0, |candidate| candidate.number))
+            .saturating_add(1);
+        let value = arguments.get("value").cloned().unwrap_or(Value::Null);
+        let candidate = Candidate {
+            number,
+            key: effect.key().clone(),
+            digest: Digest::of_json(&value),
+            submitted: arguments.clone(),
+        };
+        let appended =
+            self.drive.append(Batch::of([Body::Candidate(candidate)]), None).await.map_err(LedgerError::from);
+        self.taken(appended)?;
+        match self.decide(effect, number, arguments).await {
+            Ok(decided) => Ok(decided),
+            Err(ReviewFault::Drive(error)) => self.taken(Err(LedgerError::Drive(error))),
+            Err(ReviewFault::Host(fault)) => {
+                self.gate.note(Trouble::Host(fault));
+                self.raiser.raise(StopLevel::Kill, Why::Host);
+                Err(Cut::Ended)
+            }
+        }
+    }
+
+    /// Validation and review of a candidate; verdict, outcome and delivery are one batch.
+    async fn decide(
+        &self,
+        effect: OpenEffect,
+        number: u32,
+        arguments: Value,
+    ) -> Result<(Arc<Outcome>, bool), ReviewFault> {
+        let verdict = match self.envelope.open(&arguments) {
+            Err(told) => Err(told),
+            Ok(value) => match &self.node.review {
+                None => Ok(value),
+                Some(review) => {
+                    let key = format!("{}/{number}", self.drive.key());
+                    match review.review(&key, &value).await? {
+                        ReviewVerdict::Accept => Ok(value),
+                        ReviewVerdict::Reject(told) => Err(told),
+                    }
+                }
+            },
+        };
+        let (accepted, told) = match &verdict {
+            Ok(_) => (true, ACCEPTED.to_owned()),
+            Err(told) => (false, bounded(told.clone())),
+        };
+        let end = if accepted { OutcomeEnd::Ok } else { OutcomeEnd::Error };
+        let outcome = Outcome::new(effect.key().clone(), end, told.as_str());
+        let before = vec![Body::Verdict(Verdict { number, accepted, message: told })];
+        let with = verdict.ok().map(|value| Body::Delivered(Delivered { value })).into_iter().collect();
+        let outcome = effect.finish_after(before, outcome, with).await.map_err(|unfinished| unfinished.error)?;
+        Ok((outcome, accepted))
+    }
+
+    fn answer(outcome: &Outcome, end_turn: bool) -> Answer {
+        Answer::Text { text: outcome.text.clone(), is_error: outcome.end != OutcomeEnd::Ok, end_turn }
+    }
+}
+
+#[async_trait]
+impl ToolHost for Bridge {
+    fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    async fn call(&self, call: ToolCall) -> Result<Answer, Restart> {
+        let shared = self.shared.clone();
+        if shared.drive.with_state(|state| state.delivered.is_some()) {
+            return Ok(Answer::Text { text: Arc::from(ALREADY), is_error: true, end_turn: true });
+        }
+        if shared.stop.level() >= StopLevel::Drain {
+            return Ok(Answer::Withhold);
+        }
+        let tool = shared.tool(&call.tool).cloned();
+        if tool.is_none() && call.tool != SUBMIT {
+            shared.fail(
+                NodeWord::UnknownTool,
+                format!("the model called `{}`, which is not a tool of this node", call.tool),
+            );
+            return Ok(Answer::Withhold);
+        }
+        let (to, answered) = oneshot::channel();
+        let running = Running::new(&shared);
+        tokio::spawn(async move {
+            let answer = match tool {
+                Some(tool) => shared.tool_call(tool, call).await.map(|outcome| (outcome, false)),
+                None => shared.submit(call).await,
+            };
+            drop(running);
+            // The harness may be gone; the outcome is recorded all the same.
+            let _ = to.send(answer);
+        });
+        match answered.await {
+            Ok(Ok((outcome, end_turn))) => {
+                // Drained: it is recorded, and what the model would do with it is for the resume.
+                if self.shared.stop.level() >= StopLevel::Drain && !end_turn {
+                    return Ok(Answer::Withhold);
+                }
+                Ok(Shared::answer(&outcome, end_turn))
+            }
+            Ok(Err(Cut::Restart(restart))) => Err(restart),
+            Ok(Err(Cut::Ended)) | Err(_) => Ok(Answer::Withhold),
+        }
+    }
+
+    async fn observe(&self, call: ToolCall) -> Result<Observed, Restart> {
+        let shared = &self.shared;
+        if shared.stop.level() >= StopLevel::Drain {
+            return Ok(Observed::Withhold);
+        }
+        if shared.drive.with_state(|state| state.delivered.is_some()) {
+            return Ok(Observed::Deny(Arc::from(ALREADY)));
+        }
+        if !shared.node.builtins.contains(&call.tool) {
+            shared.fail(
+                NodeWord::UnknownTool,
+                format!("the model called the built-in `{}`, which this node does not allow", call.tool),
+            );
+            return Ok(Observed::Withhold);
+        }
+        let spec = shared.spec(&call, EffectKind::Builtin, Replay::Never, OnRepeat::Allow);
+        let begun = shared.drive.begin(spec, call.tail.bodies(), None).await.map_err(LedgerError::from);
+        match shared.taken(begun) {
+            Ok(Begun::Open(effect)) => Ok(Observed::Run(effect)),
+            Ok(Begun::Known(outcome)) => Ok(Observed::Deny(outcome.text.clone())),
+            Ok(Begun::Running(_)) => Ok(Observed::Deny(Arc::from("This call runs already."))),
+            Err(Cut::Restart(restart)) => Err(restart),
+            Err(Cut::Ended) => Ok(Observed::Withhold),
+        }
+    }
+}
+
+/// Cut to [`TEXT_BYTES`], head and tail kept.
+fn bounded(text: String) -> String {
+    if text.len() <= TEXT_BYTES {
+        return text;
+    }
+    let half = TEXT_BYTES / 2 - 64;
+    let head_end = (0..=half).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0);
+    let tail_start =
+        (text.len().saturating_sub(half)..text.len()).find(|place| text.is_char_boundary(*place)).unwrap_or(text.len());
+    let left_out = tail_start.saturating_sub(head_end);
+    let part = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
+    format!("{}\n… {left_out} bytes left out …\n{}", part(0..head_end), part(tail_start..text.len()))
+}
