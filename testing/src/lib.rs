@@ -1,8 +1,11 @@
 //! Parts for testing agentrun hosts and adapters, each behind a feature of its name.
 //!
+//! * [`faux`]: an adapter that plays a script with no process and no network.
 //! * [`script`]: what a model answers, written down beforehand (with `faux` or `scripted`).
 //! * [`scripted`]: a model server on loopback that plays a script; also the program `agentrun-scripted-model`.
 
+#[cfg(feature = "faux")]
+pub mod faux;
 #[cfg(any(feature = "faux", feature = "scripted"))]
 pub mod script;
 #[cfg(feature = "scripted")]
