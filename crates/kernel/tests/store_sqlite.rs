@@ -1,0 +1,235 @@
+//! The store in one SQLite file keeps every promise of the suite, and those of its file.
+// A failed test is the report.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+mod store_suite;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentrun_kernel::{AppendError, Batch, Epoch, OpenError, SqliteStore, Store, StoreError, open_url};
+use store_suite::{Both, buffered, data, key, ledger, numbers, poll, raise, session};
+use tempfile::TempDir;
+
+fn both() -> (TempDir, Both) {
+    let folder = TempDir::new().unwrap();
+    let path = file(&folder);
+    let reopen = Box::new(move || open(&path));
+    ((folder), Both { store: reopen(), again: reopen(), reopen })
+}
+
+fn file(folder: &TempDir) -> PathBuf {
+    folder.path().join("sessions.db")
+}
+
+fn open(path: &Path) -> Store {
+    Arc::new(SqliteStore::open(path).unwrap())
+}
+
+suite!(both());
+
+fn why(path: impl AsRef<Path>) -> String {
+    match SqliteStore::open(path.as_ref()).err() {
+        Some(StoreError::Unusable { why, .. }) => why,
+        other => panic!("{}: not refused as unusable: {other:?}", path.as_ref().display()),
+    }
+}
+
+#[tokio::test]
+async fn f16_a_file_removed_under_its_owner_poisons_the_store() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&file(&folder));
+    let mut writer = store.open(&key("a"), None).await.unwrap();
+    writer.append(Batch::of([data(1)]), None).await.unwrap();
+    for name in ["sessions.db", "sessions.db-wal", "sessions.db-shm"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    // Another process comes, finds nothing and begins at epoch 1 as the first did.
+    let fresh = open(&file(&folder));
+    let mut other = fresh.open(&key("a"), None).await.unwrap();
+    assert_eq!(other.epoch(), Epoch(1));
+    other.append(Batch::of([data(2)]), None).await.unwrap();
+    assert_poisons(&store, writer).await;
+    assert_eq!(numbers(&fresh, "a").await, [2]);
+}
+
+#[tokio::test]
+async fn f16_a_file_moved_under_its_owner_poisons_the_store() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&file(&folder));
+    let writer = store.open(&key("a"), None).await.unwrap();
+    std::fs::rename(file(&folder), folder.path().join("elsewhere.db")).unwrap();
+    assert_poisons(&store, writer).await;
+}
+
+#[tokio::test]
+async fn f16_a_log_file_replaced_under_its_owner_poisons_the_store() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&file(&folder));
+    let writer = store.open(&key("a"), None).await.unwrap();
+    std::fs::remove_file(folder.path().join("sessions.db-wal")).unwrap();
+    assert_poisons(&store, writer).await;
+}
+
+async fn assert_poisons(store: &Store, mut writer: agentrun_kernel::SessionWriter) {
+    let answer = writer.append(Batch::of([data(9)]), None).await;
+    assert!(matches!(answer, Err(AppendError::Unknown(StoreError::Poisoned(_)))), "{answer:?}");
+    let answer = store.open(&key("b"), None).await;
+    assert!(matches!(answer, Err(OpenError::Store(StoreError::Poisoned(_)))), "{answer:?}");
+    let answer = store.append_at(&ledger("r"), agentrun_kernel::Seq(0), raise("x")).await;
+    assert!(matches!(answer, Err(AppendError::Unknown(StoreError::Poisoned(_)))), "{answer:?}");
+    assert!(matches!(store.heads(None, 1).await, Err(StoreError::Poisoned(_))));
+}
+
+#[tokio::test]
+async fn f16_a_rewound_epoch_is_told_apart_by_its_nonce() {
+    let folder = TempDir::new().unwrap();
+    let path = file(&folder);
+    let store = open(&path);
+    store.open(&key("a"), None).await.unwrap().append(Batch::of([data(1)]), None).await.unwrap();
+    let mut old = store.open(&key("a"), None).await.unwrap();
+    assert_eq!(old.epoch(), Epoch(2));
+    // A backup from the first epoch is put back, and somebody takes the session from it: epoch 2 for a second time.
+    let backup = rusqlite::Connection::open(&path).unwrap();
+    backup.execute("UPDATE head SET epoch = 1, nonce = zeroblob(16)", ()).unwrap();
+    let mut new = open(&path).open(&key("a"), None).await.unwrap();
+    assert_eq!(new.epoch(), Epoch(2));
+    let answer = old.append(Batch::of([data(8)]), None).await;
+    assert!(matches!(answer, Err(AppendError::Fenced { newer: Epoch(2) })), "{answer:?}");
+    new.append(Batch::of([data(2)]), None).await.unwrap();
+    assert_eq!(numbers(&open(&path), "a").await, [1, 2]);
+}
+
+/// Waits until the last connection has taken its log file away with it.
+async fn closed(path: &Path) {
+    let wal = path.with_extension("db-wal");
+    poll(|| async { (!wal.exists()).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn a_newer_format_is_refused_and_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let path = file(&folder);
+    drop(SqliteStore::open(&path).unwrap());
+    closed(&path).await;
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute("UPDATE store SET value = 2 WHERE name = 'format'", ()).unwrap();
+    drop(conn);
+    let before = std::fs::read(&path).unwrap();
+    match SqliteStore::open(&path).err() {
+        Some(StoreError::Format { found, known }) => assert_eq!((found.as_str(), known.as_str()), ("2", "1")),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_path_that_can_be_no_store_is_refused_with_the_reason() {
+    let folder = TempDir::new().unwrap();
+    assert!(why(folder.path()).contains("folder"));
+    assert!(why("/proc/nowhere/sessions.db").contains("folder cannot be made"));
+    std::fs::write(folder.path().join("plain"), "text").unwrap();
+    assert!(why(folder.path().join("plain/sessions.db")).contains("folder"));
+
+    let garbage = folder.path().join("garbage.db");
+    std::fs::write(&garbage, vec![b'x'; 10_000]).unwrap();
+    assert!(why(&garbage).contains("not an SQLite database"));
+    assert_eq!(std::fs::read(&garbage).unwrap(), vec![b'x'; 10_000], "left as it was");
+
+    let other = folder.path().join("other.db");
+    rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    assert!(why(&other).contains("another program's"));
+}
+
+#[test]
+fn names_that_mean_something_to_sqlite_are_files_here() {
+    let folder = TempDir::new().unwrap();
+    for name in [":memory:", "file:x?mode=memory"] {
+        SqliteStore::open(folder.path().join(name)).unwrap();
+        assert!(folder.path().join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn folders_are_made_and_files_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("deep/er/sessions.db");
+    let store = open_url(&format!("sqlite:{}", path.display())).unwrap();
+    let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(path.clone()), 0o600);
+    assert_eq!(mode(path.with_extension("db-wal")), 0o600);
+    assert_eq!(mode(path.with_extension("db-shm")), 0o600);
+    assert_eq!(mode(folder.path().join("deep")), 0o700);
+    assert!(!store.id().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_named_and_not_skipped() {
+    for (damage, at) in [
+        ("UPDATE record SET frame = substr(frame, 1, length(frame) - 1) || x'ff' WHERE seq = 70", 70),
+        ("DELETE FROM record WHERE seq = 130", 130),
+        ("UPDATE record SET seq = 7 WHERE seq = 200", 200),
+        ("UPDATE record SET s = 99 WHERE seq = 3", 3),
+        ("UPDATE chunk SET ids = substr(ids, 1, 100) WHERE number = 0", 1),
+        ("DELETE FROM chunk WHERE number = 0", 1),
+        ("UPDATE head SET seq = seq - 1, durable = durable - 1", 199),
+        ("UPDATE head SET last = 0", 200),
+        ("UPDATE head SET durable = durable + 1", 200),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let path = file(&folder);
+        {
+            let store = open(&path);
+            let mut writer = store.open(&key("a"), None).await.unwrap();
+            writer.append(Batch::of((1..=200).map(data)), None).await.unwrap();
+        }
+        closed(&path).await;
+        rusqlite::Connection::open(&path).unwrap().execute_batch(damage).unwrap();
+        let store = open(&path);
+        let read = agentrun_kernel::read_all::<agentrun_kernel::Body>(store.as_ref(), &(&key("a")).into()).await;
+        match read {
+            Err(StoreError::Corrupt { log, seq, .. }) => assert_eq!((log, seq.0), ((&key("a")).into(), at), "{damage}"),
+            other => panic!("{damage}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_processes_worth_of_handles_take_a_session_from_each_other() {
+    let (_folder, both) = both();
+    let mut landed = Vec::new();
+    let mut n = 0;
+    let mut old: Option<agentrun_kernel::SessionWriter> = None;
+    for round in 0..40 {
+        let store = if round % 2 == 0 { &both.store } else { &both.again };
+        let mut new = store.open(&key("a"), None).await.unwrap();
+        n += 1;
+        if let Some(mut old) = old.take() {
+            let refused = old.append(Batch::of([data(1_000 + n)]), None).await;
+            assert!(matches!(refused, Err(AppendError::Fenced { .. })), "{refused:?}");
+        }
+        new.append(Batch::of([data(n)]), None).await.unwrap();
+        landed.push(n);
+        old = Some(new);
+    }
+    assert_eq!(numbers(&both.store, "a").await, landed);
+    let epochs: Vec<_> = session(&both.again, "a").await.iter().map(|record| record.epoch.0).collect();
+    assert_eq!(epochs, (1..=40).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn f18_a_buffered_batch_alone_reaches_the_file_by_itself() {
+    let (folder, both) = both();
+    let mut writer = both.store.open(&key("a"), None).await.unwrap();
+    writer.append(buffered(data(1)), None).await.unwrap();
+    let conn = rusqlite::Connection::open(file(&folder)).unwrap();
+    poll(|| async {
+        let rows: i64 = conn.query_row("SELECT count(*) FROM record", (), |row| row.get(0)).unwrap();
+        (rows == 1).then_some(())
+    })
+    .await;
+    assert!(session(&both.again, "a").await.is_empty(), "not synced, so not shown");
+    writer.append(Batch::of([data(2)]), None).await.unwrap();
+    assert_eq!(numbers(&both.again, "a").await, [1, 2]);
+}
