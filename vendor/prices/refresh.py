@@ -156,9 +156,39 @@ def modes(model, standard):
             sys.exit(f"{model['id']}: unknown kind of variant {kind}")
         constraint = variant.get("constraint")
         row = rates({**newest, **{k: v for k, v in variant["prices"].items() if k != "@"}})
+        # Flat in a mode although larger prompts cost more in the standard one: nobody lists what those cost in the mode.
+        edges = [tier["prompt"] for tier in rates(newest).get("above", [])]
+        if edges and "above" not in row:
+            row["up_to"] = edges[0]
         # A lookup takes the last row whose date has come; earlier than the first row the mode has no price at all.
         out.setdefault(word, []).append({"from": constraint["start_date"] if constraint else None, **row})
     return [{"name": word, "prices": rows} for word, rows in sorted(out.items())]
+
+
+def dearer(rows, spec):
+    """The first standard figure of today that the second source has above ours, or None. Lower is no matter: ours is the safe side."""
+    names = {
+        "input": "input_cost_per_token",
+        "cache_read": "cache_read_input_token_cost",
+        "cache_write_5m": "cache_creation_input_token_cost",
+        "cache_write_1h": "cache_creation_input_token_cost_above_1hr",
+        "output": "output_cost_per_token",
+    }
+    today = rows[-1]
+    for key, figure in spec.items():
+        found = re.fullmatch(r"(.+?)(?:_above_(\d+)k_tokens)?", key)
+        kind = next((ours for ours, theirs in names.items() if found[1] == theirs), None)
+        if kind is None or not figure:
+            continue
+        edge = int(found[2]) * 1000 if found[2] else None
+        ours = today["rates"]
+        for tier in today.get("above", []):
+            if edge is not None and edge >= tier["prompt"]:
+                ours = tier["rates"]
+        # A kind we have no price for is refused, so only a listed one can be too low.
+        if kind in ours and pico(Decimal(figure), 1) > ours[kind]:
+            return f"{key} {figure}"
+    return None
 
 
 def build(genai, limits, identity, date):
@@ -188,6 +218,9 @@ def build(genai, limits, identity, date):
                 window = max(spec.get("max_input_tokens") or 0, model.get("context_window") or 0)
                 if not window:
                     print(f"left out: {name} has no context window in either source")
+                    continue
+                if higher := dearer(prices, spec):
+                    print(f"left out: {name}: the second source has it dearer ({higher}); a person must say which is right")
                     continue
                 row = {"id": name, "provider": provider["id"], "context_window": window}
                 if spec.get("max_output_tokens"):

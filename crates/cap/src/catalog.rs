@@ -86,6 +86,9 @@ pub struct RatesFrom {
     /// Prices of larger prompts, lowest edge first.
     #[serde(default)]
     pub above: Vec<Tier>,
+    /// Prompts of more tokens have no price here; `None`: none is too large.
+    #[serde(default)]
+    pub up_to: Option<u64>,
 }
 
 /// Prices of prompts of more than `prompt` tokens. They hold for all tokens of the request, not only for those above the edge.
@@ -264,10 +267,19 @@ impl Model {
 }
 
 impl RatesFrom {
-    /// The prices of a prompt of so many tokens, cached ones included.
+    /// The prices of a prompt of so many tokens, cached ones included. `None`: such a prompt has no price here.
     #[must_use]
-    pub fn of_prompt(&self, tokens: u64) -> &Rates {
-        self.above.iter().rev().find(|tier| tokens > tier.prompt).map_or(&self.rates, |tier| &tier.rates)
+    pub fn of_prompt(&self, tokens: u64) -> Option<&Rates> {
+        if !self.covers(tokens) {
+            return None;
+        }
+        Some(self.above.iter().rev().find(|tier| tokens > tier.prompt).map_or(&self.rates, |tier| &tier.rates))
+    }
+
+    /// Whether a prompt of so many tokens has a price here.
+    #[must_use]
+    pub fn covers(&self, tokens: u64) -> bool {
+        self.up_to.is_none_or(|most| tokens <= most)
     }
 
     /// Every set of prices that a prompt of at most so many tokens can meet.
@@ -441,7 +453,7 @@ mod tests {
     fn dated_prices_hold_from_their_day_on() {
         let catalog = Catalog::bundled().unwrap();
         let model = catalog.model("gpt-5.6").unwrap();
-        let input = |day: &str| model.rates(None, day.parse().unwrap()).unwrap().of_prompt(1).input.pico();
+        let input = |day: &str| model.rates(None, day.parse().unwrap()).unwrap().of_prompt(1).unwrap().input.pico();
         assert_eq!((input("2026-08-20"), input("2026-08-21")), (5_000_000, 4_000_000));
         assert!(model.rates(Some("flex"), "2026-10-11".parse().unwrap()).is_none());
         assert!(model.rates(Some("flex"), "2026-10-12".parse().unwrap()).is_some());

@@ -24,4 +24,4 @@ pub use price::{PriceError, Priced, price};
 pub use quote::{
     CacheWrite, ContextEdits, IMAGE_TOKENS, OVERHEAD_TOKENS, Quote, QuoteError, RequestFacts, ServerTool, quote,
 };
-pub use raise::{Park, Raise, RaiseError, check_raise, follow_up_of, park_of};
+pub use raise::{Park, RaiseError, check_raise, follow_up_of, park_of};

@@ -95,7 +95,10 @@ fn part(catalog: &Catalog, id: &str, usage: &Usage, at: Date) -> Result<i128, Pr
     let model =
         catalog.model(id).ok_or_else(|| PriceError::UnknownModel { model: id.to_owned(), catalog: catalog.stamp() })?;
     let lacks = |what: String| lacks(catalog, id, at, what);
-    let rates = served(model, usage, at).map_err(lacks)?.of_prompt(usage.prompt());
+    let listed = served(model, usage, at).map_err(lacks)?;
+    let rates = listed
+        .of_prompt(usage.prompt())
+        .ok_or_else(|| lacks(format!("a prompt of {} tokens in this mode", usage.prompt())))?;
     let overflow = || PriceError::Overflow { model: id.to_owned() };
 
     let tokens = sum(rates, usage).map_err(|what| lacks(what.to_owned()))?.ok_or_else(overflow)?;
@@ -145,5 +148,19 @@ fn times(count: u64, rate: Option<Usd>) -> Option<Option<i128>> {
         None if count > 0 => None,
         None => Some(Some(0)),
         Some(rate) => Some(i128::from(rate.pico()).checked_mul(i128::from(count))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_factor_rounds_up_and_never_wraps() {
+        assert_eq!(
+            (times_permille(1, 1_100), times_permille(10, 1_100), times_permille(0, 1_100)),
+            (Some(2), Some(11), Some(0))
+        );
+        assert_eq!(times_permille(i128::MAX, 1_100), None);
     }
 }

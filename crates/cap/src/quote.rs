@@ -160,7 +160,7 @@ pub fn quote(catalog: &Catalog, facts: &RequestFacts, at: Date) -> Result<Quote,
         return Err(unbounded(format!("`{member}` can spend beyond what the response shows; leave it out")));
     }
     let model = catalog.model(&facts.model).ok_or_else(|| unpriced(format!("model `{}`", facts.model)))?;
-    let modes = reachable_modes(model, facts, at).map_err(unpriced)?;
+    let mut modes = reachable_modes(model, facts, at).map_err(unpriced)?;
 
     let input = input_bound(model, facts);
     let choices = facts.choices.max(1);
@@ -180,6 +180,11 @@ pub fn quote(catalog: &Catalog, facts: &RequestFacts, at: Date) -> Result<Quote,
         if searches > 0 { (u128::from(searches) + 1) * window } else { u128::from(input) } + compaction * window;
     let all_output = u128::from(output) * (u128::from(searches) + 1 + compaction);
     let reach = u64::try_from(all_input).unwrap_or(u64::MAX);
+
+    // What is too long for a mode is served in the standard one.
+    if let Some(standard) = model.rates(None, at).filter(|_| modes.iter().any(|mode| !mode.covers(reach))) {
+        modes.push(standard);
+    }
 
     let dearest = |kind: fn(&Rates, &RequestFacts, Provider) -> Result<Usd, &'static str>| {
         let mut most = Usd::ZERO;

@@ -36,15 +36,6 @@ pub fn park_of(denied: &Denied) -> Option<Park> {
     }
 }
 
-/// What to do about a raise that passed its check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Raise {
-    /// Append this record at the seq after [`Books::seq`]; conflict: fold the tail and check again.
-    Append(LedgerBody),
-    /// The same raise is on record; there is nothing to write.
-    Known,
-}
-
 /// Why a raise is refused. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RaiseError {
@@ -72,13 +63,14 @@ pub enum RaiseError {
 }
 
 /// Checks a raise of the run's cap to `cap`. `needed` is the quote of the step that waits, when the run is parked: room for it beside
-/// all that counts is part of the minimum. Idempotent by `id`.
+/// all that counts is part of the minimum. Answers the record to append at the seq after [`Books::seq`] (conflict: fold the tail and check
+/// again), or `None` when the same raise is on record already.
 ///
 /// # Errors
 /// [`RaiseError`] says the least that would do, or what the id stands for.
-pub fn check_raise(books: &Books, id: &str, cap: Usd, needed: Option<Usd>) -> Result<Raise, RaiseError> {
+pub fn check_raise(books: &Books, id: &str, cap: Usd, needed: Option<Usd>) -> Result<Option<LedgerBody>, RaiseError> {
     match books.raise(id) {
-        Some(recorded) if recorded == cap => return Ok(Raise::Known),
+        Some(recorded) if recorded == cap => return Ok(None),
         Some(recorded) => return Err(RaiseError::Conflict { id: id.to_owned(), recorded, asked: cap }),
         None => {}
     }
@@ -88,7 +80,7 @@ pub fn check_raise(books: &Books, id: &str, cap: Usd, needed: Option<Usd>) -> Re
     if cap < minimum {
         return Err(RaiseError::BelowMinimum { asked: cap, minimum });
     }
-    Ok(Raise::Append(LedgerBody::Raise { id: id.to_owned(), cap }))
+    Ok(Some(LedgerBody::Raise { id: id.to_owned(), cap }))
 }
 
 /// Whether a paid request of a follow-up may begin: nothing of the session may be unknown (B64), and what the follow-up spent since its

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use agentrun_cap::{Books, Denied, Fault, Park, Raise, RaiseError, Scope, Word, check_raise, follow_up_of, park_of};
+use agentrun_cap::{Books, Denied, Fault, Park, RaiseError, Scope, Word, check_raise, follow_up_of, park_of};
 use agentrun_kernel::{Epoch, HoldId, LedgerBody, Record, Seq, SessionKey, Usd};
 
 #[allow(dead_code)] // each suite draws what it needs
@@ -237,11 +237,11 @@ fn b81_a_raise_says_the_minimum_is_idempotent_by_id_and_refuses_another_amount()
     let parked = books(log.clone());
     let below = check_raise(&parked, "r", usd("1.249999999999"), Some(usd("0.5")));
     assert_eq!(below, Err(RaiseError::BelowMinimum { asked: usd("1.249999999999"), minimum: usd("1.25") }));
-    let Ok(Raise::Append(record)) = check_raise(&parked, "r", usd("1.25"), Some(usd("0.5"))) else { panic!() };
+    let Ok(Some(record)) = check_raise(&parked, "r", usd("1.25"), Some(usd("0.5"))) else { panic!() };
     log.push(record);
     let raised = books(log);
     assert_eq!(raised.admit(usd("0.5")), Ok(()));
-    assert_eq!(check_raise(&raised, "r", usd("1.25"), None), Ok(Raise::Known));
+    assert_eq!(check_raise(&raised, "r", usd("1.25"), None), Ok(None));
     assert!(matches!(check_raise(&raised, "r", usd("2"), None), Err(RaiseError::Conflict { .. })));
     for lower in ["1.25", "0", "-3"] {
         assert!(
@@ -364,10 +364,7 @@ fn b77_b80_no_interleaving_of_two_processes_overspends_or_loses_a_pico() {
                 }
                 7 if fresh && dice.below(3) == 0 => {
                     cap += dice.below(200) as i64 + 1;
-                    match check_raise(me, &format!("r{step}"), Usd::from_pico(cap), None).unwrap() {
-                        Raise::Append(body) => body,
-                        Raise::Known => panic!("a fresh id"),
-                    }
+                    check_raise(me, &format!("r{step}"), Usd::from_pico(cap), None).unwrap().unwrap()
                 }
                 7 if fresh => me.totals(),
                 7 if me.admit(Usd::from_pico(1)).is_ok() && fresh => {

@@ -117,6 +117,8 @@ fn report_15_what_the_catalog_lacks_is_an_error_and_never_free_or_at_base() {
             other => panic!("{model}: {other}"),
         }
     }
+    let long = refused("gpt-5.5", tier(usage(272_001, 0, 0, 0, 1), "priority"));
+    assert!(matches!(long, PriceError::Lacks { what, .. } if what.contains("272001 tokens")));
     let early = price(&catalog, "gpt-5.6", &tier(usage(1, 0, 0, 0, 1), "flex"), "2026-01-01".parse().unwrap());
     assert!(matches!(early, Err(PriceError::Lacks { .. })), "a mode has no price before its first day");
 }

@@ -109,6 +109,17 @@ fn b76_a_tier_that_the_project_may_choose_is_held_and_a_pinned_one_is_not() {
 }
 
 #[test]
+fn b76_a_prompt_too_long_for_its_mode_is_held_at_the_standard_tier_too() {
+    let priority = |bytes| RequestFacts { service_tier: text("priority"), body_bytes: bytes, ..facts("gpt-5.5") };
+    let window = 1_050_000;
+    // Below the edge only the mode counts; above it the provider serves the standard tier, whose long price may be the dearer.
+    assert_eq!(amount(&priority(272_000 - OVERHEAD_TOKENS)), "3.475");
+    let long = quote(&Catalog::bundled().unwrap(), &priority(u64::MAX), day()).unwrap();
+    let usage = Usage { input: window, output: 1_000, ..Usage::default() };
+    assert!(price(&Catalog::bundled().unwrap(), "gpt-5.5", &usage, day()).unwrap().amount <= long.amount);
+}
+
+#[test]
 fn b76_fast_mode_and_a_region_are_quoted_where_they_have_a_price() {
     let base = facts("claude-opus-5-5");
     let fast = RequestFacts { speed: text("fast"), ..base.clone() };
