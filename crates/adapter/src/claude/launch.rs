@@ -73,21 +73,18 @@ pub struct Program {
     pub version: Version,
 }
 
-/// Why it cannot be started. Nothing was spent; each says what to do.
+/// Why it cannot be started. Nothing was spent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
     /// Not there.
-    #[error(
-        "Claude Code is not installed: no `{PROGRAM}` on PATH and {PROGRAM_VARIABLE} is not set. \
-         Install it (npm install -g @anthropic-ai/claude-code@{PINNED}) or set {PROGRAM_VARIABLE} to the program"
-    )]
+    #[error("Claude Code is not installed: no `{PROGRAM}` on PATH and {PROGRAM_VARIABLE} is not set")]
     NotInstalled,
     /// The variable names something that is no program.
-    #[error("{PROGRAM_VARIABLE} names {}, which is not a program that can be run; set it to the Claude Code program", .0.display())]
+    #[error("{PROGRAM_VARIABLE} names {}, which is not a program that can be run", .0.display())]
     NotAProgram(PathBuf),
     /// It could not be asked.
-    #[error("{} could not be asked for its version: {why}. Reinstall it or set {PROGRAM_VARIABLE} to another", path.display())]
+    #[error("{} could not be asked for its version: {why}", path.display())]
     Silent {
         /// The program.
         path: PathBuf,
@@ -96,8 +93,7 @@ pub enum ProgramError {
     },
     /// It is a version we do not know.
     #[error(
-        "{} is Claude Code {found}; this version of agentrun works with {OLDEST} up to, but not including, {TOO_NEW}. \
-         Install {PINNED} and set {PROGRAM_VARIABLE} to it",
+        "{} is Claude Code {found}; agentrun works with {OLDEST} up to, but not including, {TOO_NEW}",
         path.display()
     )]
     Unsupported {

@@ -1,13 +1,19 @@
 //! The adapter for Claude Code, as a child process that speaks JSON lines. Measured on 2.1.332.
 //!
-//! `launch` finds and starts it, `wire` is what is said, `transcript` and `history` read and mend what it writes, `session` runs turns.
+//! `launch` finds and starts it, `wire` is what is said, `transcript` and `history` read and mend what it writes, `barrier` holds effects back until it has, `session` and `turn` run it.
 
+mod adapter;
+mod barrier;
+mod child;
 mod history;
 mod launch;
 mod response;
+mod session;
 mod transcript;
+mod turn;
 mod wire;
 
+pub use adapter::ClaudeAdapter;
 pub use history::ClaudeHistory;
 pub use launch::{
     OLDEST, PINNED, PROGRAM_VARIABLE, Program, ProgramError, TOO_NEW, Version, find, program, version_of,

@@ -371,9 +371,18 @@ fn lines_naming<'a>(bytes: &'a [u8], needle: &str) -> impl Iterator<Item = Link>
         .filter_map(|line| link(serde_json::from_slice(line).ok()?))
 }
 
-/// Call ids answered in the last messages of a model request's body: what the history must hold before the request may be paid. `None`
-/// if the body is no Messages request.
-pub(super) fn results_sent(body: &[u8]) -> Option<Vec<String>> {
+/// How many results the bytes hold for `id`.
+pub(super) fn results_of(bytes: &[u8], id: &str) -> u32 {
+    let results = lines_naming(bytes, id).filter_map(|link| match link.what {
+        What::Results(results) => Some(results.iter().filter(|result| *result == id).count()),
+        _ => None,
+    });
+    u32::try_from(results.sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+/// Call ids answered in the last messages of a model request's body: what the history must hold before the request may be paid. A
+/// body that is no Messages request answers nothing.
+pub(super) fn results_sent(body: &[u8]) -> Vec<String> {
     #[derive(Deserialize)]
     struct Body {
         messages: Vec<Message>,
@@ -394,11 +403,11 @@ pub(super) fn results_sent(body: &[u8]) -> Option<Vec<String>> {
         #[serde(default)]
         tool_use_id: Option<String>,
     }
-    let body: Body = serde_json::from_slice(body).ok()?;
+    let Ok(body) = serde_json::from_slice::<Body>(body) else { return Vec::new() };
     let since_model = body.messages.iter().rev().take_while(|message| message.role != "assistant");
     let blocks = since_model.flat_map(|message| match &message.content {
         Content::Blocks(blocks) => blocks.as_slice(),
         Content::Text(_) => &[],
     });
-    Some(blocks.filter_map(|block| block.tool_use_id.clone()).collect())
+    blocks.filter_map(|block| block.tool_use_id.clone()).collect()
 }

@@ -51,20 +51,18 @@ impl Hook {
 pub(super) enum Line {
     /// It asks us something and waits for the answer.
     Asks { request_id: String, request: Asked },
-    /// It takes back a question; an answer would be ignored.
-    TakesBack { request_id: String },
     /// It answers one of our control requests (or echoes one of our own answers: the id is then not ours).
     Answers { request_id: String, answer: Result<Value, String> },
     /// A message of ours, or a turn it began by itself after a resume, changed state.
     Lifecycle { uuid: String, state: Lifecycle },
     /// One block of the model's response.
     Assistant(Assistant),
+    /// Results as the model will get them.
+    Results(Vec<CallResult>),
     /// A piece of a response while it streams.
     Stream(Value),
     /// What the session is made of; repeated at every turn.
     Init(Init),
-    /// The program retries a request by itself: it was told not to.
-    ApiRetry { status: Option<u16> },
     /// A turn's end.
     Result(TurnResult),
     /// A known type that did not fit.
@@ -93,6 +91,7 @@ pub(super) enum Asked {
     },
     /// Permission for a call whose hook had no opinion.
     Permission {
+        call: String,
         input: Value,
     },
     Mcp(McpMessage),
@@ -102,21 +101,8 @@ pub(super) enum Asked {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct HookInput {
-    pub(super) session_id: String,
-    pub(super) transcript_path: String,
     pub(super) tool_name: String,
     pub(super) tool_input: Value,
-    pub(super) tool_use_id: String,
-    pub(super) tool_response: Value,
-    pub(super) error: String,
-    pub(super) is_interrupt: bool,
-    pub(super) tool_calls: Vec<BatchCall>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct BatchCall {
-    pub(super) tool_name: String,
     pub(super) tool_use_id: String,
 }
 
@@ -140,7 +126,6 @@ impl McpMessage {
 #[serde(default)]
 pub(super) struct Assistant {
     pub(super) message: AssistantMessage,
-    pub(super) error: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -177,7 +162,6 @@ pub(super) enum Block {
 pub(super) struct Init {
     pub(super) session_id: String,
     pub(super) tools: Vec<String>,
-    pub(super) claude_code_version: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -228,9 +212,6 @@ fn read_text(line: &str) -> Option<Line> {
     let head: Head = serde_json::from_str(line).ok()?;
     let read = match (head.kind.as_str(), head.subtype.as_str()) {
         ("control_request", _) => read_asked(line),
-        ("control_cancel_request", _) => {
-            parse::<WithRequestId>(line).map(|it| Line::TakesBack { request_id: it.request_id })
-        }
         ("control_response", _) => parse::<Response>(line).map(|it| {
             let answer = match it.response.error {
                 Some(error) if it.response.subtype == "error" => Err(error),
@@ -242,9 +223,9 @@ fn read_text(line: &str) -> Option<Line> {
             parse::<LifecycleLine>(line).map(|it| Line::Lifecycle { uuid: it.command_uuid, state: it.state })
         }
         ("assistant", _) => parse(line).map(Line::Assistant),
+        ("user", _) => parse::<UserLine>(line).map(|it| Line::Results(it.results())),
         ("stream_event", _) => parse::<StreamLine>(line).map(|it| Line::Stream(it.event)),
         ("system", "init") => parse(line).map(Line::Init),
-        ("system", "api_retry") => parse::<ApiRetry>(line).map(|it| Line::ApiRetry { status: it.error_status }),
         ("result", _) => parse(line).map(Line::Result),
         _ => Ok(Line::Other),
     };
@@ -276,16 +257,14 @@ fn read_asked(line: &str) -> serde_json::Result<Line> {
                 None => Asked::Unknown(callback_id),
             }
         }
-        "can_use_tool" => Asked::Permission { input: request.get("input").cloned().unwrap_or(Value::Null) },
+        "can_use_tool" => Asked::Permission {
+            call: request.get("tool_use_id").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            input: request.get("input").cloned().unwrap_or(Value::Null),
+        },
         "mcp_message" => Asked::Mcp(McpMessage::deserialize(request.get("message").cloned().unwrap_or(Value::Null))?),
         _ => Asked::Unknown(subtype),
     };
     Ok(Line::Asks { request_id, request: asked })
-}
-
-#[derive(Deserialize)]
-struct WithRequestId {
-    request_id: String,
 }
 
 #[derive(Deserialize)]
@@ -310,15 +289,55 @@ struct LifecycleLine {
     state: Lifecycle,
 }
 
-#[derive(Deserialize)]
-struct StreamLine {
-    event: Value,
+/// One call's result as the model will get it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CallResult {
+    pub(super) call: String,
+    pub(super) text: String,
+    pub(super) is_error: bool,
 }
 
 #[derive(Deserialize)]
-struct ApiRetry {
+struct UserLine {
+    message: UserMessage,
+}
+
+#[derive(Deserialize)]
+struct UserMessage {
     #[serde(default)]
-    error_status: Option<u16>,
+    content: Value,
+}
+
+impl UserLine {
+    fn results(&self) -> Vec<CallResult> {
+        let blocks = self.message.content.as_array().map(Vec::as_slice).unwrap_or_default();
+        let results = blocks.iter().filter(|block| block.get("type").and_then(Value::as_str) == Some("tool_result"));
+        results
+            .map(|block| CallResult {
+                call: block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                text: plain_text(block.get("content").unwrap_or(&Value::Null)),
+                is_error: block.get("is_error").and_then(Value::as_bool).unwrap_or_default(),
+            })
+            .collect()
+    }
+}
+
+/// A result's words: a text, or text blocks; of other blocks only their kind is said.
+fn plain_text(content: &Value) -> String {
+    let part = |block: &Value| match block.get("text").and_then(Value::as_str) {
+        Some(text) => text.to_owned(),
+        None => format!("[{}]", block.get("type").and_then(Value::as_str).unwrap_or("nothing")),
+    };
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => blocks.iter().map(part).collect::<Vec<_>>().join("\n"),
+        _ => String::new(),
+    }
+}
+
+#[derive(Deserialize)]
+struct StreamLine {
+    event: Value,
 }
 
 /// One host tool, as the model sees it.

@@ -1,0 +1,141 @@
+//! Where the transcript is, and the barriers over it: an effect begins, and a paid request leaves, only once the transcript holds what
+//! explains it. The program writes it on a timer of about 100 ms, ordered against nothing it does.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use agentrun_kernel::Durability;
+use async_trait::async_trait;
+
+use super::history::session_of;
+use super::launch::CONFIG_FOLDER;
+use super::transcript::{holds_call, holds_message, holds_results, results_of, results_sent};
+use crate::journal::{Journal, JournalError, Tail};
+use crate::seat::RequestBarrier;
+
+/// Its own timer takes 100 ms, a busy machine some seconds. Past this, the call is denied and the request refused.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often the folders are looked at for a transcript that does not exist yet.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The transcript of one session.
+pub(super) struct TranscriptBarrier {
+    journal: Journal,
+    session: String,
+    /// Known once the file exists: the program derives its folder's name from the workspace's.
+    stream: OnceLock<String>,
+    /// The message of the turn that runs.
+    message: Mutex<Option<String>>,
+}
+
+impl TranscriptBarrier {
+    /// The transcript in the journal's home, if the session has one there; else the one that `fresh` will get.
+    ///
+    /// The second part of the answer says whether it was there.
+    pub(super) async fn find_or(journal: Journal, fresh: impl FnOnce() -> String) -> (Arc<Self>, bool) {
+        let there = streams(journal.home()).await.into_iter().next();
+        let found = there.is_some();
+        let session = there.as_deref().and_then(session_of).map_or_else(fresh, str::to_owned);
+        let stream = there.map_or_else(OnceLock::new, OnceLock::from);
+        (Arc::new(Self { journal, session, stream, message: Mutex::new(None) }), found)
+    }
+
+    /// The program's id of the session.
+    pub(super) fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// The turn that begins is about this message: no request is paid until the transcript holds it.
+    pub(super) fn expect_message(&self, id: &str) {
+        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.to_owned());
+    }
+
+    /// Waits until the transcript holds the call; answers what explains it and how many results its id already has.
+    pub(super) async fn before_call(&self, call: &str) -> Result<(Tail, u32), JournalError> {
+        let ordinal = Mutex::new(0);
+        let seen = |bytes: &[u8]| {
+            let holds = holds_call(bytes, call);
+            if holds {
+                *ordinal.lock().unwrap_or_else(PoisonError::into_inner) = results_of(bytes, call);
+            }
+            holds
+        };
+        let tail = self.wait(seen).await?;
+        let ordinal = *ordinal.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((tail, ordinal))
+    }
+
+    /// Mirrors what is there.
+    pub(super) async fn mirror(&self, durability: Durability) -> Result<(), JournalError> {
+        match self.stream().await {
+            Some(stream) => self.journal.mirror(&[stream], durability).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is a transcript.
+    pub(super) async fn exists(&self) -> bool {
+        self.stream().await.is_some()
+    }
+
+    async fn wait(&self, seen: impl Fn(&[u8]) -> bool + Send) -> Result<Tail, JournalError> {
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                if let Some(stream) = self.stream().await {
+                    return stream;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        let stream = found.await.map_err(|_| JournalError::TimedOut(PATIENCE))?;
+        self.journal.barrier(stream, PATIENCE, seen).await
+    }
+
+    async fn stream(&self) -> Option<&str> {
+        if self.stream.get().is_none() {
+            let ours = |stream: &String| session_of(stream) == Some(&self.session);
+            let found = streams(self.journal.home()).await.into_iter().find(ours)?;
+            // Lost a race against another barrier that found the same file.
+            let _ = self.stream.set(found);
+        }
+        self.stream.get().map(String::as_str)
+    }
+}
+
+#[async_trait]
+impl RequestBarrier for TranscriptBarrier {
+    async fn before_request(&self, body: &[u8]) -> Result<Tail, JournalError> {
+        let message = self.message.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let results = results_sent(body);
+        self.wait(move |bytes| {
+            message.as_deref().is_none_or(|id| holds_message(bytes, id)) && holds_results(bytes, &results)
+        })
+        .await
+    }
+}
+
+/// Every transcript below the home, as stream names, sorted.
+async fn streams(home: &Path) -> Vec<String> {
+    let projects = Path::new(CONFIG_FOLDER).join("projects");
+    let mut streams = Vec::new();
+    for folder in names(&home.join(&projects)).await {
+        for file in names(&home.join(&projects).join(&folder)).await {
+            let stream = format!("{CONFIG_FOLDER}/projects/{folder}/{file}");
+            if session_of(&stream).is_some() {
+                streams.push(stream);
+            }
+        }
+    }
+    streams.sort();
+    streams
+}
+
+async fn names(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    let Ok(mut entries) = tokio::fs::read_dir(folder).await else { return names };
+    while let Ok(Some(entry)) = entries.next_entry().await {
+        names.extend(entry.file_name().into_string());
+    }
+    names
+}
