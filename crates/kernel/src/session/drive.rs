@@ -140,8 +140,10 @@ impl StopSignal {
 
     /// Waits until the level is at least `level`. Cancel safe; never ends when the raiser is gone below it.
     pub async fn reached(&mut self, level: StopLevel) -> StopLevel {
-        match self.at.wait_for(|at| at.0 >= level).await {
-            Ok(at) => at.0,
+        // The borrow of the channel must not live over an await, or no task that follows a stop could be spawned.
+        let reached = self.at.wait_for(|at| at.0 >= level).await.map(|at| at.0);
+        match reached {
+            Ok(level) => level,
             Err(_raiser_gone) => std::future::pending().await,
         }
     }
