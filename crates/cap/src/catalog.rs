@@ -204,7 +204,7 @@ impl Catalog {
     /// This catalog with the models of a file beside its own; where both list an id, the file's row stands whole.
     ///
     /// # Errors
-    /// [`CatalogError::Read`], or as [`Catalog::from_json`]. The catalog is consumed only when the file is sound.
+    /// [`CatalogError::Read`], or as [`Catalog::from_json`].
     pub fn with_file(&self, path: &Path) -> Result<Self, CatalogError> {
         let text = std::fs::read(path).map_err(|source| CatalogError::Read { path: path.to_owned(), source })?;
         Ok(self.with(Self::from_json(&text)?))
