@@ -1,0 +1,274 @@
+//! The command line as a person types it. The help teaches: what a command does, what it costs, and what to type next.
+
+use std::path::PathBuf;
+
+use agentrun_cap::Date;
+use agentrun_kernel::{RunId, SessionKey, Usd};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+const EXAMPLES: &str = "\
+Examples:
+  agentrun demo
+      Runs a node, kills the program in the middle of a paid tool call, resumes it, and shows what was paid. No key, no network.
+  agentrun run node.json --session t1 --workspace . --cap 0.50
+      Runs the node on Claude Code. The same command again answers from the records and costs nothing.
+  agentrun resume t1
+      Goes on with a run that was stopped or killed, from its records alone.
+  agentrun show t1
+      What happened, record by record, and what it cost.
+
+Exit codes: 0 done · 1 internal · 2 bad usage or input · 3 final failure or refusal · 4 stopped, or something outside failed; can be
+resumed · 5 fenced by a newer owner · 6 parked, waiting for a raise of the cap.
+
+Credentials: ANTHROPIC_API_KEY, or --credential-file. They reach the model provider and nothing else.";
+
+const RUN_HELP: &str = "\
+Runs a node to its value. The value goes to stdout, progress to stderr.
+
+NODE.json says what is asked and what the answer looks like:
+
+  { \"label\": \"triage\",
+    \"system\": [\"You triage tickets.\"],
+    \"prompt\": \"Ticket: the disk of db-3 is full.\",
+    \"model\": \"claude-sonnet-4-5\",
+    \"schema\": {\"type\": \"object\", \"properties\": {\"severity\": {\"enum\": [\"low\", \"high\"]}}, \"required\": [\"severity\"]},
+    \"tools\": [{\"name\": \"search\", \"description\": \"Searches the runbooks.\", \"input_schema\": {\"type\": \"object\"},
+               \"command\": [\"./search.sh\"], \"replay\": \"never\", \"price_usd\": \"0.01\", \"timeout_s\": 60}],
+    \"budget_usd\": \"0.50\", \"turn_limit\": 8 }
+
+Relative commands resolve from the file's folder; tools run in the workspace. A tool gets its arguments as JSON on stdin; its stdout is
+the result. Also: builtin_tools, request_limit, review, and of a tool exclusive, on_repeat, reconcile.
+
+A `never` tool (the default) is run at most once for a call, whatever dies in between; a `safe` one may be run again after a crash.";
+
+/// Runs agent harnesses durably: every effect is recorded before it runs, and no paid step is paid for twice.
+#[derive(Debug, Parser)]
+#[command(name = "agentrun", version, about, after_help = EXAMPLES, max_term_width = 120)]
+pub(crate) struct Args {
+    /// Where sessions and ledgers live: `sqlite:PATH` or `memory:`.
+    #[arg(long, global = true, value_name = "URL", default_value = DEFAULT_STORE)]
+    pub(crate) store: String,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The store of a command that names none.
+pub(crate) const DEFAULT_STORE: &str = "sqlite:.agentrun/agentrun.db";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a node to its value; the same command again resumes it or answers from the records
+    #[command(long_about = RUN_HELP)]
+    Run(RunArgs),
+    /// Go on with a session, from its records alone
+    Resume(ResumeArgs),
+    /// What happened in a session: records, effects, spend
+    Show(ShowArgs),
+    /// The sessions of the store
+    Sessions {
+        /// One JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// What is installed and what works here
+    Doctor {
+        /// Also what each harness can do.
+        #[arg(long, short)]
+        verbose: bool,
+    },
+    /// The exact price of what a request used; without arguments, the catalog
+    Price(PriceArgs),
+    /// A node killed in the middle of a paid tool call and resumed: nothing runs or is paid twice
+    Demo,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunArgs {
+    /// The node, a JSON file.
+    #[arg(value_name = "NODE.json")]
+    pub(crate) node: PathBuf,
+    /// What runs the model loop.
+    #[arg(long, value_enum, default_value_t = Harness::Claude)]
+    pub(crate) harness: Harness,
+    /// The session's key. The same key again resumes it, or answers from its records. Without it a new one is made and printed.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) session: Option<SessionKey>,
+    /// The run whose cap and ledger the session shares; without it the session is a run of its own.
+    #[arg(long, value_name = "ID")]
+    pub(crate) run: Option<RunId>,
+    /// The folder the harness and the tools work in.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) workspace: PathBuf,
+    /// The model, in place of the node file's.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Whose API serves the model; by default the harness's own.
+    #[arg(long, value_enum)]
+    pub(crate) provider: Option<Provider>,
+    /// Where that API is, without the path: any server that speaks it.
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) base_url: Option<String>,
+    /// The most a new run may spend, in dollars. An existing run keeps its own.
+    #[arg(long, value_name = "USD", value_parser = amount, allow_hyphen_values = true)]
+    pub(crate) cap: Option<Usd>,
+    /// A price catalog that adds to the one built in.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// What the model says, for the faux harness: a script of the scripted model server.
+    #[arg(long, value_name = "FILE", required_if_eq("harness", "faux"))]
+    pub(crate) script: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ResumeArgs {
+    /// The session.
+    #[arg(value_name = "KEY")]
+    pub(crate) session: SessionKey,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// What is not part of the run itself, and may differ when it is resumed.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct How {
+    /// One JSON event a line on stdout; the last one is the result.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long calls in flight may go on after the first SIGINT or SIGTERM, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    pub(crate) drain: u64,
+    /// A file that holds the provider's key, in place of the environment variable.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credential_file: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ShowArgs {
+    /// The session.
+    #[arg(value_name = "KEY")]
+    pub(crate) session: SessionKey,
+    /// The records, one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only check the records: exit 0, or 3 with the broken invariant and the record's seq.
+    #[arg(long, conflicts_with_all = ["json", "follow"])]
+    pub(crate) check: bool,
+    /// Go on showing records as they come.
+    #[arg(long)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PriceArgs {
+    /// The model's exact id.
+    #[arg(value_name = "MODEL", requires = "usage")]
+    pub(crate) model: Option<String>,
+    /// What was used; `input` is uncached input: {"input":1200,"cache_read":0,"output":300,"tier":"priority","web_searches":1}
+    #[arg(long, value_name = "JSON", requires = "model")]
+    pub(crate) usage: Option<String>,
+    /// The day the prices are of; without it, today.
+    #[arg(long, value_name = "DATE")]
+    pub(crate) at: Option<Date>,
+    /// A price catalog that adds to the one built in.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// JSON on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What runs the model loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Harness {
+    /// Claude Code
+    Claude,
+    /// No program and no network: the model is a script
+    Faux,
+}
+
+impl Harness {
+    /// As typed and recorded.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Faux => "faux",
+        }
+    }
+
+    /// The provider it speaks to when none is named; `None`: it needs none.
+    pub(crate) const fn provider(self) -> Option<Provider> {
+        match self {
+            Self::Claude => Some(Provider::Anthropic),
+            Self::Faux => None,
+        }
+    }
+}
+
+/// Whose API serves the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Provider {
+    /// Anthropic Messages
+    Anthropic,
+}
+
+impl Provider {
+    /// As the proxy names it.
+    pub(crate) const fn api(self) -> agentrun_host::Provider {
+        match self {
+            Self::Anthropic => agentrun_host::Provider::Anthropic,
+        }
+    }
+
+    /// The environment variable that holds its key.
+    pub(crate) const fn variable(self) -> &'static str {
+        match self {
+            Self::Anthropic => "ANTHROPIC_API_KEY",
+        }
+    }
+}
+
+fn amount(text: &str) -> Result<Usd, String> {
+    let amount: Usd = text.parse().map_err(|error: agentrun_kernel::UsdParseError| error.to_string())?;
+    if amount.is_negative() { Err("an amount below zero; a cap is at least 0".to_owned()) } else { Ok(amount) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent_with_itself() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_flag_says_what_it_is_for() {
+        for command in Args::command().get_subcommands() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for arg in command.get_arguments().filter(|arg| arg.get_id() != "help") {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn a_negative_cap_and_an_unknown_harness_are_refused() {
+        for bad in [&["--cap", "-1"][..], &["--cap", "cheap"], &["--harness", "gemini"], &["--session", "two words"]] {
+            let typed = ["agentrun", "run", "n.json"].iter().chain(bad);
+            assert!(Args::try_parse_from(typed).is_err(), "{bad:?}");
+        }
+        assert!(Args::try_parse_from(["agentrun", "run", "n.json", "--cap", "0.5"]).is_ok());
+    }
+
+    #[test]
+    fn the_faux_harness_asks_for_its_script() {
+        assert!(Args::try_parse_from(["agentrun", "run", "n.json", "--harness", "faux"]).is_err());
+        assert!(Args::try_parse_from(["agentrun", "run", "n.json", "--harness", "faux", "--script", "s.json"]).is_ok());
+    }
+}

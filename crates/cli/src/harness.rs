@@ -1,0 +1,36 @@
+//! The adapters by the names the command line gives them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use agentrun_adapter::claude::ClaudeAdapter;
+use agentrun_adapter::{AgentAdapter, Capabilities};
+use agentrun_testing::faux::FauxAdapter;
+use agentrun_testing::script::Script;
+
+use crate::args::Harness;
+use crate::exit::Failure;
+
+/// The adapter of a harness. `script` is what the faux one plays.
+///
+/// # Errors
+/// A script that is missing or refused.
+pub(crate) fn adapter(harness: Harness, script: Option<&Path>) -> Result<Arc<dyn AgentAdapter>, Failure> {
+    match (harness, script) {
+        (Harness::Claude, _) => Ok(Arc::new(ClaudeAdapter::new())),
+        (Harness::Faux, Some(file)) => Ok(Arc::new(FauxAdapter::new(self::script(file)?))),
+        (Harness::Faux, None) => Err(Failure::usage("the faux harness plays a script: name it with --script FILE")),
+    }
+}
+
+/// A script from a file.
+pub(crate) fn script(file: &Path) -> Result<Script, Failure> {
+    let told = |why: String| Failure::usage(format!("--script {}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| told(error.to_string()))?;
+    Script::parse(&text).map_err(|error| told(error.to_string()))
+}
+
+/// What the faux harness can do.
+pub(crate) fn faux_capabilities() -> Capabilities {
+    Script::new(Vec::new()).map_or_else(|_| Capabilities::default(), |script| FauxAdapter::new(script).profile().widest)
+}

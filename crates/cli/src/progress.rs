@@ -1,0 +1,125 @@
+//! Progress on stderr: a live line with turns, the running tool and the spend when stderr is a terminal, a plain line an event when not.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::{Mutex, PoisonError};
+
+use agentrun_kernel::{OutcomeEnd, Usd};
+use agentrun_runner::{Event, What};
+
+use crate::output;
+
+/// Told of every event of a run.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    json: bool,
+    live: bool,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    turn: u32,
+    running: Vec<String>,
+    asking: bool,
+    spent: Usd,
+    drawn: bool,
+}
+
+impl Progress {
+    /// With `json` events go to stdout as they are, and stderr stays quiet but for notes.
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, live: std::io::stderr().is_terminal(), seen: Mutex::default() }
+    }
+
+    /// One event. Quick: the runner waits for it.
+    pub(crate) fn on(&self, event: &Event) {
+        if self.json {
+            return output::json_line(event);
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.take(&event.what);
+        if self.live {
+            seen.drawn = true;
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{}", seen.line());
+        } else if let Some(line) = plain(&event.what) {
+            output::note(&line);
+        }
+    }
+
+    /// Takes the live line away.
+    pub(crate) fn end(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut seen.drawn) {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
+        }
+    }
+}
+
+impl Seen {
+    fn take(&mut self, what: &What) {
+        match what {
+            What::TurnStart { turn } => self.turn = *turn,
+            What::ToolStart { tool, .. } => self.running.push(tool.clone()),
+            What::ToolEnd { tool, .. } => {
+                if let Some(place) = self.running.iter().position(|running| running == tool) {
+                    self.running.remove(place);
+                }
+            }
+            What::RequestStart { .. } => self.asking = true,
+            What::RequestEnd { spent, .. } => (self.asking, self.spent) = (false, *spent),
+            What::Opened { .. } | What::TurnEnd { .. } | What::Verdict { .. } | What::Parked { .. } => {}
+        }
+    }
+
+    fn line(&self) -> String {
+        let doing = match (self.running.as_slice(), self.asking) {
+            ([], true) => "asking the model".to_owned(),
+            ([], false) => "waiting".to_owned(),
+            (tools, _) => format!("running {}", tools.join(", ")),
+        };
+        format!("turn {} · {doing} · ${}", self.turn, self.spent)
+    }
+}
+
+fn plain(what: &What) -> Option<String> {
+    Some(match what {
+        What::Opened { epoch } => format!("opened, epoch {epoch}"),
+        What::TurnStart { turn } => format!("turn {turn}"),
+        What::ToolStart { tool, .. } => format!("{tool} …"),
+        What::ToolEnd { tool, end, .. } => format!("{tool}: {}", end_word(*end)),
+        What::RequestStart { .. } | What::TurnEnd { .. } => return None,
+        What::RequestEnd { cost: Some(cost), spent, .. } => format!("model request: ${cost}, ${spent} so far"),
+        What::RequestEnd { cost: None, spent, .. } => format!("model request: cost unknown, ${spent} so far"),
+        What::Verdict { accepted: true, .. } => "value accepted".to_owned(),
+        What::Verdict { accepted: false, .. } => "value sent back to the model".to_owned(),
+        What::Parked { needed } => format!("parked: needs a cap of ${needed}"),
+    })
+}
+
+/// How an effect ended, in a word.
+pub(crate) const fn end_word(end: OutcomeEnd) -> &'static str {
+    match end {
+        OutcomeEnd::Ok => "ok",
+        OutcomeEnd::Error => "error",
+        OutcomeEnd::Interrupted => "interrupted",
+        OutcomeEnd::Refused => "refused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agentrun_kernel::EffectKey;
+
+    #[test]
+    fn the_live_line_names_the_turn_the_running_tool_and_the_spend() {
+        let mut seen = Seen::default();
+        seen.take(&What::TurnStart { turn: 2 });
+        let key = EffectKey::fresh();
+        seen.take(&What::ToolStart { tool: "search".to_owned(), key: key.clone(), arguments: serde_json::Value::Null });
+        seen.take(&What::RequestEnd { model: "m".to_owned(), cost: None, spent: "0.25".parse().unwrap() });
+        assert_eq!(seen.line(), "turn 2 · running search · $0.25");
+        seen.take(&What::ToolEnd { tool: "search".to_owned(), key, end: OutcomeEnd::Ok, result: "".into() });
+        assert_eq!(seen.line(), "turn 2 · waiting · $0.25");
+    }
+}

@@ -1,0 +1,207 @@
+//! `agentrun run` and the part `resume` shares with it. The order is the promise: everything that can be wrong with the input is found
+//! before the store is made, and everything the records can answer is answered before a key is asked for or anything is started.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentrun_cap::Books;
+use agentrun_host::{Anthropic, ModelProxy, Origin, ProviderConfig, Timeouts};
+use agentrun_kernel::{RunId, SessionKey, SessionState, Store};
+use agentrun_runner::{HarnessRunner, ModelProvider, NodeError, RunnerOptions, Step};
+
+use crate::args::{How, Provider, RunArgs};
+use crate::credential::Secrets;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Last};
+use crate::plan::{Flags, Plan};
+use crate::progress::Progress;
+use crate::{harness, node_file, price, signals, stores};
+
+pub(crate) async fn run(url: &str, args: &RunArgs, secrets: &Secrets) -> Result<Exit, Failure> {
+    let plan = plan(args)?;
+    let given = args.session.is_some();
+    let session = match &args.session {
+        Some(key) => key.clone(),
+        None => SessionKey::new(uuid::Uuid::now_v7().to_string())?,
+    };
+    // A key that may be missing is asked for before the store is made; one that is not needed is not asked for.
+    let known = given && stores::file_of(url).is_none_or(Path::exists);
+    let store = if known {
+        stores::open(url).await?
+    } else {
+        upstream(&plan.flags, &args.how, secrets)?;
+        stores::open(url).await?
+    };
+    let state = SessionState::fold(&stores::records(&store, &session).await?);
+    let run = place(&store, &state, args, &session).await?;
+    if !given {
+        output::note(&format!("session {session}; if it is cut: agentrun resume {session} --store {url}"));
+    }
+    let at = Place { store, url, session, run, state };
+    go(at, &plan, &args.how, secrets).await
+}
+
+/// What the flags and the node file say, checked.
+fn plan(args: &RunArgs) -> Result<Plan, Failure> {
+    let mut node = node_file::read(&args.node)?;
+    if args.model.is_some() {
+        node.model.clone_from(&args.model);
+    }
+    if node.model.as_deref().is_none_or(str::is_empty) {
+        return Err(Failure::usage(format!(
+            "{}: at `model`: is missing; write the model's exact id, or give --model",
+            args.node.display()
+        )));
+    }
+    let folder = |path: &Path, flag: &str| {
+        let real =
+            path.canonicalize().map_err(|error| Failure::usage(format!("{flag} {}: {error}", path.display())))?;
+        if real.is_dir() {
+            Ok(real)
+        } else {
+            Err(Failure::usage(format!("{flag} {}: is not a folder", path.display())))
+        }
+    };
+    let file = |path: &Option<std::path::PathBuf>| {
+        path.as_ref().map(std::path::absolute).transpose().map_err(|error| Failure::usage(error.to_string()))
+    };
+    let flags = Flags {
+        harness: args.harness,
+        workspace: folder(&args.workspace, "--workspace")?,
+        provider: args.provider.or_else(|| args.harness.provider()),
+        base_url: args.base_url.clone(),
+        cap: args.cap,
+        catalog: file(&args.catalog)?,
+        script: file(&args.script)?,
+    };
+    // Read here so that a slip is found now, and again where they are used.
+    price::catalog(flags.catalog.as_deref())?;
+    harness::adapter(flags.harness, flags.script.as_deref())?;
+    origin(&flags)?;
+    Ok(Plan::new(node, flags))
+}
+
+/// Where the session stands, and whether its run allows what the flags ask.
+async fn place(store: &Store, state: &SessionState, args: &RunArgs, session: &SessionKey) -> Result<RunId, Failure> {
+    let bound = state.bound.as_ref().map(|bound| bound.run.clone());
+    let run = match (bound, &args.run) {
+        (Some(bound), Some(asked)) if bound != *asked => {
+            return Err(Failure::usage(format!(
+                "session `{session}` belongs to run `{bound}`, not `{asked}`; leave --run out, or use another session"
+            )));
+        }
+        (Some(bound), _) => bound,
+        (None, Some(asked)) => asked.clone(),
+        (None, None) => RunId::from(session),
+    };
+    if let Some(asked) = args.cap {
+        let books = stores::books(store, &run).await?;
+        let begun = books.seq() > Books::new().seq();
+        if begun && books.cap() != Some(asked) {
+            let cap = books.cap().map_or_else(|| "no cap".to_owned(), |cap| format!("a cap of ${cap}"));
+            return Err(Failure::usage(format!(
+                "run `{run}` has {cap}, so --cap {asked} changes nothing; to raise it: agentrun cap {run} --raise {asked} --id ID"
+            )));
+        }
+    }
+    Ok(run)
+}
+
+/// The provider's origin, where the harness needs one.
+fn origin(flags: &Flags) -> Result<Option<(Provider, Origin)>, Failure> {
+    let Some(provider) = flags.provider.filter(|_| flags.harness.provider().is_some()) else { return Ok(None) };
+    let text = flags.base_url.as_deref().unwrap_or(provider.api().default_origin());
+    let origin = text.parse().map_err(|error| Failure::usage(format!("--base-url: {error}")))?;
+    Ok(Some((provider, origin)))
+}
+
+/// The provider with its key; `None` for a harness that needs none.
+fn upstream(flags: &Flags, how: &How, secrets: &Secrets) -> Result<Option<ProviderConfig>, Failure> {
+    let Some((provider, origin)) = origin(flags)? else { return Ok(None) };
+    let credential = secrets.key(provider, how.credential_file.as_deref())?;
+    let policy = match provider {
+        Provider::Anthropic => Arc::new(Anthropic),
+    };
+    Ok(Some(ProviderConfig { api: provider.api(), policy, origin, credential, timeouts: Timeouts::default() }))
+}
+
+/// A session in its store, as it was read.
+pub(crate) struct Place<'a> {
+    pub(crate) store: Store,
+    pub(crate) url: &'a str,
+    pub(crate) session: SessionKey,
+    pub(crate) run: RunId,
+    pub(crate) state: SessionState,
+}
+
+/// Runs a plan at its place, and says how it ended.
+pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets) -> Result<Exit, Failure> {
+    let Place { store, url, session, run, state } = at;
+    let flags = &plan.flags;
+    let adapter = harness::adapter(flags.harness, flags.script.as_deref())?;
+    let catalog = price::catalog(flags.catalog.as_deref())?;
+    let upstream = if state.answered() { None } else { upstream(flags, how, secrets)? };
+    let provider = match upstream {
+        None => ModelProvider::Direct,
+        Some(upstream) => {
+            let proxy = ModelProxy::start(upstream).await.map_err(|error| Failure::again(error.to_string()))?;
+            ModelProvider::Proxy(Arc::new(proxy))
+        }
+    };
+    let node = plan.node(&session, store.id())?;
+    let progress = Arc::new(Progress::new(how.json));
+    let told = progress.clone();
+    let options = RunnerOptions {
+        store,
+        catalog,
+        provider,
+        cap: flags.cap,
+        homes: stores::homes(url),
+        workspace: flags.workspace.clone(),
+        on_event: Some(Arc::new(move |event| told.on(&event))),
+        before_request: None,
+    };
+    let runner = HarnessRunner::new(adapter, options);
+    let signals = signals::watch(runner.clone(), Duration::from_secs(how.drain))
+        .map_err(|error| Failure::internal(format!("signals cannot be handled: {error}")))?;
+    let step = Step { run, ..Step::first(session) };
+    let ended = runner.run_node(node, step).await;
+    signals.abort();
+    progress.end();
+    match ended {
+        Ok(delivered) => {
+            if how.json {
+                output::json_line(&Last::from(&delivered));
+            } else {
+                let value = serde_json::to_string_pretty(&delivered.value)
+                    .map_err(|error| Failure::internal(error.to_string()))?;
+                output::text(&value);
+                let from = if delivered.from_records { "from the records, " } else { "" };
+                output::note(&format!("delivered {from}{} turns, ${} spent", delivered.turns, delivered.spent.booked));
+            }
+            Ok(Exit::Done)
+        }
+        Err(error) => Ok(failed(&error, url, how.json)),
+    }
+}
+
+fn failed(error: &NodeError, url: &str, as_json: bool) -> Exit {
+    if as_json {
+        output::json_line(&Last::from(error));
+    }
+    output::note(&format!("agentrun: {error}"));
+    let session = &error.session;
+    let exit = Exit::from(error.word);
+    match exit {
+        Exit::Again => output::note(&format!("to go on: agentrun resume {session} --store {url}")),
+        Exit::Parked => {
+            let needed = error.park.map_or_else(|| "NEWCAP".to_owned(), |park| park.needed.to_string());
+            output::note(&format!(
+                "to go on: agentrun cap {session} --raise {needed} --id ID --store {url}, then agentrun resume {session} --store {url}"
+            ));
+        }
+        _ => {}
+    }
+    exit
+}

@@ -1,0 +1,118 @@
+//! `agentrun show`: a session as its records tell it. Reads only, so it never disturbs an owner that lives.
+
+mod timeline;
+
+use agentrun_kernel::{Body, LogKey, Record, Seq, SessionState, Store, StoreError, read_all, read_from, validate};
+use serde_json::{Value, json};
+
+use crate::args::ShowArgs;
+use crate::exit::{Exit, Failure};
+use crate::{output, stores};
+
+pub(crate) async fn show(url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
+    let store = stores::existing(url).await?;
+    if args.check {
+        return check(&store, url, args).await;
+    }
+    let (records, state) = stores::session(&store, url, &args.session).await?;
+    let mut timeline = timeline::Timeline::default();
+    if !args.json {
+        output::text(&timeline::head(&args.session, &state));
+    }
+    print(&records, args.json, &mut timeline);
+    if args.follow {
+        follow(&store, args, state.head, &mut timeline).await?;
+    } else if !args.json {
+        let books = match &state.bound {
+            Some(bound) => Some((bound.run.clone(), stores::books(&store, &bound.run).await?)),
+            None => None,
+        };
+        output::text(&timeline::foot(&state, books.as_ref()));
+    }
+    Ok(Exit::Done)
+}
+
+fn print(records: &[Record], as_json: bool, timeline: &mut timeline::Timeline) {
+    for record in records {
+        if as_json {
+            output::json_line(&as_value(record));
+        } else {
+            output::text(&timeline.line(record));
+        }
+    }
+}
+
+/// A record as one JSON object: its place, then its body. Bytes that ride behind the text are told by their number.
+fn as_value(record: &Record) -> Value {
+    let mut value = json!({"seq": record.seq, "epoch": record.epoch, "at": record.at});
+    let body = serde_json::to_value(&record.body).unwrap_or(Value::Null);
+    if let (Some(members), Value::Object(body)) = (value.as_object_mut(), body) {
+        members.extend(body);
+        match &record.body {
+            Body::Native(write) => members.insert("bytes".to_owned(), write.bytes.len().into()),
+            Body::Outcome(outcome) if !outcome.response.is_empty() => {
+                members.insert("response_bytes".to_owned(), outcome.response.len().into())
+            }
+            _ => None,
+        };
+    }
+    value
+}
+
+async fn follow(store: &Store, args: &ShowArgs, shown: Seq, timeline: &mut timeline::Timeline) -> Result<(), Failure> {
+    let log = LogKey::from(&args.session);
+    let failed = |error: StoreError| Failure::store(&error);
+    let mut watch = store.watch(&log).await.map_err(failed)?;
+    let mut next = shown.next();
+    loop {
+        if watch.head().seq >= next {
+            let records: Vec<Record> = read_from(&**store, &log, next).await.map_err(failed)?;
+            print(&records, args.json, timeline);
+            next = records.last().map_or(next, |record| record.seq.next());
+        }
+        if watch.changed().await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Every invariant over the whole log, and the run's ledger.
+async fn check(store: &Store, url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
+    let key = &args.session;
+    let records = match read_all::<Body>(&**store, &LogKey::from(key)).await {
+        Ok(records) => records,
+        // Damage is what a check is for: it names the log and the seq.
+        Err(error @ StoreError::Corrupt { .. }) => return Err(Failure::refused(error.to_string())),
+        Err(error) => return Err(Failure::store(&error)),
+    };
+    if records.is_empty() {
+        return Err(Failure::usage(format!("there is no session `{key}` in {url}")));
+    }
+    let state: SessionState =
+        validate(&records).map_err(|illegal| Failure::refused(format!("session `{key}`: {illegal}")))?;
+    let mut what = format!("session `{key}`: {} records hold every invariant", state.head);
+    if let Some(bound) = &state.bound {
+        let books = stores::books(store, &bound.run).await?;
+        what.push_str(&format!("; the ledger of run `{}` folds to ${} booked", bound.run, books.booked()));
+    }
+    output::text(&what);
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agentrun_kernel::{EffectKey, Epoch, Outcome, OutcomeEnd};
+
+    #[test]
+    fn a_record_prints_its_place_its_body_and_how_many_bytes_ride_with_it() {
+        let mut outcome = Outcome::new(EffectKey("k".to_owned()), OutcomeEnd::Ok, "done");
+        outcome.response = vec![0_u8; 7].into();
+        let record = Record { seq: Seq(3), epoch: Epoch(2), at: 5, body: Body::Outcome(outcome) };
+        let value = as_value(&record);
+        assert_eq!(value["seq"], 3);
+        assert_eq!(value["kind"], "outcome");
+        assert_eq!(value["response_bytes"], 7);
+        assert_eq!(value["text"], "done");
+    }
+}

@@ -1,0 +1,72 @@
+//! Opening the store a command names, and reading a session from it. Commands that only read never make a store where there is none.
+
+use std::path::{Path, PathBuf};
+
+use agentrun_cap::Books;
+use agentrun_kernel::{
+    Body, LedgerBody, LogKey, Record, RunId, SessionKey, SessionState, SharedLog, Store, open_url, read_all,
+};
+
+use crate::exit::Failure;
+
+/// The file of a `sqlite:` URL.
+pub(crate) fn file_of(url: &str) -> Option<&Path> {
+    url.strip_prefix("sqlite:").filter(|path| !path.is_empty()).map(Path::new)
+}
+
+/// Opens a store, and makes it if it is not there.
+pub(crate) async fn open(url: &str) -> Result<Store, Failure> {
+    let url = url.to_owned();
+    let opened = tokio::task::spawn_blocking(move || open_url(&url)).await;
+    let store = opened.map_err(|lost| Failure::internal(format!("opening the store failed: {lost}")))??;
+    Ok(store)
+}
+
+/// Opens a store that must be there.
+pub(crate) async fn existing(url: &str) -> Result<Store, Failure> {
+    match file_of(url) {
+        Some(path) if !path.exists() => Err(Failure::usage(format!(
+            "there is no store at {}; run a node first, or name another store with --store",
+            path.display()
+        ))),
+        _ => open(url).await,
+    }
+}
+
+/// Where the private homes of a store's sessions go: beside a store on disk, so that whoever resumes there also clears what a crash left.
+pub(crate) fn homes(url: &str) -> PathBuf {
+    let folder = file_of(url)
+        .and_then(|path| std::path::absolute(path).ok())
+        .and_then(|path| path.parent().map(|it| it.join("homes")));
+    folder.unwrap_or_else(|| std::env::temp_dir().join(format!("agentrun-homes-{}", std::process::id())))
+}
+
+/// A session's records; none for a key nobody used.
+pub(crate) async fn records(store: &Store, key: &SessionKey) -> Result<Vec<Record>, Failure> {
+    read_all::<Body>(&**store, &LogKey::from(key)).await.map_err(|error| Failure::store(&error))
+}
+
+/// A session's records and their fold, which must be there.
+pub(crate) async fn session(
+    store: &Store,
+    url: &str,
+    key: &SessionKey,
+) -> Result<(Vec<Record>, SessionState), Failure> {
+    let records = records(store, key).await?;
+    if records.is_empty() {
+        return Err(Failure::usage(format!(
+            "there is no session `{key}` in {url}; `agentrun sessions --store {url}` lists those there are"
+        )));
+    }
+    let state = SessionState::fold(&records);
+    Ok((records, state))
+}
+
+/// A run's ledger, folded; empty for a run that has none.
+pub(crate) async fn books(store: &Store, run: &RunId) -> Result<Books, Failure> {
+    let log = LogKey::from(SharedLog::Ledger(run.clone()));
+    let records = read_all::<LedgerBody>(&**store, &log).await.map_err(|error| Failure::store(&error))?;
+    let mut books = Books::new();
+    books.fold(&records).map_err(|fault| Failure::refused(format!("{log}: {fault}")))?;
+    Ok(books)
+}
