@@ -1,14 +1,10 @@
 //! The store in one SQLite file keeps every promise of the suite, and those of its file.
-// A failed test is the report.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
-
-mod store_suite;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::suite::{Both, buffered, data, key, ledger, numbers, poll, raise, session};
 use agentrun_kernel::{AppendError, Batch, Epoch, OpenError, SqliteStore, Store, StoreError, open_url};
-use store_suite::{Both, buffered, data, key, ledger, numbers, poll, raise, session};
 use tempfile::TempDir;
 
 fn both() -> (TempDir, Both) {
@@ -26,7 +22,7 @@ fn open(path: &Path) -> Store {
     Arc::new(SqliteStore::open(path).unwrap())
 }
 
-suite!(both());
+crate::suite::suite!(both());
 
 fn why(path: impl AsRef<Path>) -> String {
     match SqliteStore::open(path.as_ref()).err() {

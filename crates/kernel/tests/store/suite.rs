@@ -1,4 +1,4 @@
-//! What every store must do, run on each backend by `store_memory.rs` and `store_sqlite.rs`. A test gets the data twice: `store` and
+//! What every store must do, run on each backend by `memory` and `sqlite`. A test gets the data twice: `store` and
 //! `again`, a second handle on it with a committer of its own, as another process would have.
 
 use std::collections::BTreeSet;
@@ -16,19 +16,18 @@ pub(crate) struct Both {
     pub(crate) reopen: Box<dyn Fn() -> Store + Send + Sync>,
 }
 
-#[macro_export]
 macro_rules! suite {
     ($both:expr => $($name:ident)*) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 let (_kept, both) = $both;
-                store_suite::$name(both).await;
+                crate::suite::$name(both).await;
             }
         )*
     };
     ($both:expr) => {
-        $crate::suite! { $both =>
+        $crate::suite::suite! { $both =>
             b42_records_come_back_in_order_and_whole
             b42_what_resolved_is_there_for_the_next_handle
             b43_an_open_fences_every_earlier_writer_of_that_key
@@ -58,6 +57,8 @@ macro_rules! suite {
         }
     };
 }
+
+pub(crate) use suite;
 
 pub(crate) fn key(name: &str) -> SessionKey {
     SessionKey::new(name).unwrap()

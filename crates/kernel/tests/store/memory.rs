@@ -1,13 +1,9 @@
 //! B47: the store in memory keeps every promise of the suite.
-// A failed test is the report.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
-
-mod store_suite;
 
 use std::sync::Arc;
 
+use crate::suite::Both;
 use agentrun_kernel::MemoryStore;
-use store_suite::Both;
 
 fn both() -> ((), Both) {
     let store = MemoryStore::new().unwrap();
@@ -17,4 +13,4 @@ fn both() -> ((), Both) {
     ((), Both { store: Arc::new(store), again: Arc::new(again), reopen })
 }
 
-suite!(both());
+crate::suite::suite!(both());

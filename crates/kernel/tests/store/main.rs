@@ -1,0 +1,8 @@
+//! The stores: one suite of promises on every backend, those of the SQLite file, and real processes.
+// A failed test is the report.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+mod memory;
+mod process;
+mod sqlite;
+mod suite;

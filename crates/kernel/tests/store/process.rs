@@ -1,0 +1,228 @@
+//! The store in one SQLite file under real processes: a second one that takes sessions over, and a first one that is killed. The
+//! processes are this test program again, in the part `part_of_another_process`.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use crate::suite::{buffered, data, key, ledger, numbers, poll, raise, session};
+use agentrun_kernel::{AppendError, Batch, Body, Epoch, LedgerBody, Seq, SharedAppend, SqliteStore, Store, read_all};
+use serde_json::json;
+use tempfile::TempDir;
+
+const WRITERS: u64 = 8;
+
+fn open(path: &Path) -> Store {
+    Arc::new(SqliteStore::open(path).unwrap())
+}
+
+/// `AGENTRUN_FULL=1` runs as many rounds as the contract names; else enough to see the machinery work.
+fn rounds(few: u64, full: u64) -> u64 {
+    if std::env::var_os("AGENTRUN_FULL").is_some_and(|value| value == "1") { full } else { few }
+}
+
+/// Another process, and what it says.
+struct Other {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Other {
+    fn start(part: &str, path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["process::part_of_another_process", "--exact", "--nocapture", "--test-threads=1"])
+            .env("STORE_PART", part)
+            .env("STORE_PATH", path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next thing it says, without the test harness's own lines; `None` once it has ended.
+    fn says(&mut self) -> Option<(String, u64, u64)> {
+        for line in self.lines.by_ref() {
+            // A killed process can leave half a line: what it could not finish saying it did not say.
+            let line = line.ok()?;
+            let Some(words) = line.split_once("says ").and_then(|(_, said)| said.strip_suffix('.')) else { continue };
+            let words: Vec<_> = words.split(' ').collect();
+            return Some((words[0].to_owned(), words[1].parse().unwrap(), words[2].parse().unwrap()));
+        }
+        None
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(word: &str, a: u64, b: u64) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("says {word} {a} {b}.\n").as_bytes()).unwrap();
+    out.flush().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn part_of_another_process() {
+    let Ok(part) = std::env::var("STORE_PART") else { return };
+    let store = open(Path::new(&std::env::var_os("STORE_PATH").unwrap()));
+    match part.as_str() {
+        "writers" => write_until_killed(store).await,
+        "rival" => take_and_write(&store, "rival", u64::MAX).await,
+        "buffered" => {
+            let mut writer = store.open(&key("a"), None).await.unwrap();
+            writer.append(Batch::of([data(1)]), None).await.unwrap();
+            writer.append(buffered(data(2)), None).await.unwrap();
+            say("buffered", 0, 0);
+            std::future::pending::<()>().await;
+        }
+        other => panic!("no part `{other}`"),
+    }
+}
+
+/// Each writer appends to its session and, in the same step, to its ledger, and says what was acknowledged.
+async fn write_until_killed(store: Store) {
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|w| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                let mut writer = store.open(&key(&format!("s{w}")), None).await.unwrap();
+                say("epoch", w, writer.epoch().0);
+                loop {
+                    let n = writer.last().0 + 1;
+                    let hold = SharedAppend { log: ledger(&format!("r{w}")), expected: Seq(n - 1), batch: raise("x") };
+                    writer.append(Batch::of([data(n)]), Some(hold)).await.unwrap();
+                    say("ack", w, n);
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn sigkill_loses_no_acknowledged_record_and_halves_no_batch() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("sessions.db");
+    let mut acked: BTreeMap<u64, u64> = BTreeMap::new();
+    for round in 1..=rounds(10, 60) {
+        let mut other = Other::start("writers", &path);
+        let enough = 40 + round * 7 % 90;
+        let mut heard = 0;
+        let mut killed = false;
+        while let Some((word, w, n)) = other.says() {
+            match word.as_str() {
+                "epoch" => assert_eq!(n, round, "an epoch went back"),
+                _ => {
+                    acked.insert(w, n);
+                    heard += 1;
+                }
+            }
+            if heard >= enough && !killed {
+                other.kill();
+                killed = true;
+            }
+        }
+        assert!(killed, "the writers ended by themselves");
+        let store = open(&path);
+        for w in 0..WRITERS {
+            let records = session(&store, &format!("s{w}")).await;
+            let found: Vec<_> = numbers(&store, &format!("s{w}")).await;
+            assert_eq!(found, (1..=records.len() as u64).collect::<Vec<_>>(), "not dense, or torn");
+            let acked = acked.get(&w).copied().unwrap_or_default();
+            assert!(found.len() as u64 >= acked, "writer {w}: {acked} acknowledged, {} there", found.len());
+            assert!(records.is_sorted_by_key(|record| record.epoch));
+            let ledger = ledger(&format!("r{w}")).into();
+            let shared = read_all::<LedgerBody>(store.as_ref(), &ledger).await.unwrap();
+            assert_eq!(shared.len(), records.len(), "half a batch");
+        }
+    }
+}
+
+#[tokio::test]
+async fn f18_a_buffered_batch_survives_sigkill_once_the_file_has_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("sessions.db");
+    let mut other = Other::start("buffered", &path);
+    assert_eq!(other.says().unwrap().0, "buffered");
+    let eyes = rusqlite::Connection::open(&path).unwrap();
+    let rows = || eyes.query_row("SELECT count(*) FROM record", (), |row| row.get::<_, i64>(0)).unwrap();
+    poll(|| async { (rows() == 2).then_some(()) }).await;
+    other.kill();
+    let store = open(&path);
+    assert_eq!(numbers(&store, "a").await, [1]);
+    let mut writer = store.open(&key("a"), None).await.unwrap();
+    assert_eq!(writer.last(), Seq(2));
+    writer.append(Batch::of([data(3)]), None).await.unwrap();
+    assert_eq!(numbers(&store, "a").await, [1, 2, 3]);
+}
+
+/// Takes the session, writes until it is fenced, takes it again. Says each take before it writes.
+async fn take_and_write(store: &Store, name: &str, takes: u64) {
+    for _ in 0..takes {
+        let mut writer = store.open(&key("a"), None).await.unwrap();
+        say("took", writer.epoch().0, writer.last().0);
+        loop {
+            let body = Body::Data { name: name.to_owned(), value: json!(writer.epoch().0) };
+            match writer.append(Batch::of([body]), None).await {
+                Ok(_) => {}
+                Err(AppendError::Fenced { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn b43_b46_a_second_process_takes_over_and_the_first_writes_nothing_more() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("sessions.db");
+    let store = open(&path);
+    let mut rival = Other::start("rival", &path);
+    let mut takes: Vec<(Epoch, Seq, &str)> = Vec::new();
+    for _ in 0..rounds(40, 2_000) {
+        // It holds the session and may be in the middle of an append.
+        let (_, epoch, last) = rival.says().expect("the rival ended");
+        takes.push((Epoch(epoch), Seq(last), "rival"));
+        let mut mine = store.open(&key("a"), None).await.unwrap();
+        takes.push((mine.epoch(), mine.last(), "mine"));
+        loop {
+            // Until the rival, fenced by now, has taken it back.
+            let body = Body::Data { name: "mine".to_owned(), value: json!(mine.epoch().0) };
+            match mine.append(Batch::of([body]), None).await {
+                Ok(_) => {}
+                Err(AppendError::Fenced { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    rival.kill();
+    let records = session(&store, "a").await;
+    assert!(records.len() >= takes.len() / 2, "hardly anything was written: {}", records.len());
+    assert!(takes.is_sorted_by_key(|take| take.0));
+    for (at, (epoch, last, owner)) in takes.iter().enumerate() {
+        assert_eq!(epoch.0, at as u64 + 1, "epochs have a gap");
+        for record in &records {
+            let before = record.seq <= *last;
+            assert_eq!(before, record.epoch < *epoch, "{record:?} against the take of epoch {epoch} at {last}");
+            if record.epoch == *epoch {
+                let Body::Data { name, value } = &record.body else { panic!("{record:?}") };
+                assert_eq!((name.as_str(), value), (*owner, &json!(epoch.0)), "a record of another writer");
+            }
+        }
+    }
+}
