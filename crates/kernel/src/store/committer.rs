@@ -398,3 +398,6 @@ impl Failed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,9 +42,19 @@ impl MemoryStore {
     }
 
     fn over(data: Arc<Data>) -> Result<Self, StoreError> {
-        let backend = MemoryBackend { data: Arc::clone(&data), group: None, seen: 0 };
-        let core = Core::start(backend, MemoryReads(Arc::clone(&data)))?;
-        Ok(Self { core, data })
+        let (backend, reads) = Self::sides(&data);
+        Ok(Self { core: Core::start(backend, reads)?, data })
+    }
+
+    fn sides(data: &Arc<Data>) -> (MemoryBackend, MemoryReads) {
+        let seen = data.logs().version;
+        (MemoryBackend { data: Arc::clone(data), group: None, seen }, MemoryReads(Arc::clone(data)))
+    }
+
+    /// The two sides of a further handle, for a test that puts faults between them and a committer.
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> (MemoryBackend, MemoryReads) {
+        Self::sides(&self.data)
     }
 }
 
@@ -107,7 +117,7 @@ impl Data {
     }
 }
 
-struct MemoryBackend {
+pub(super) struct MemoryBackend {
     data: Arc<Data>,
     /// What the open group has written: each log's new state and the frames to add.
     group: Option<HashMap<LogKey, Log>>,
@@ -188,7 +198,7 @@ impl Drop for MemoryBackend {
     }
 }
 
-struct MemoryReads(Arc<Data>);
+pub(super) struct MemoryReads(Arc<Data>);
 
 impl Reads for MemoryReads {
     const BLOCKING: bool = false;

@@ -92,25 +92,22 @@ async fn part_of_another_process() {
     }
 }
 
-/// Each writer appends to its session and, in the same step, to its ledger, and says what was acknowledged.
 async fn write_until_killed(store: Store) {
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|w| {
-            let store = Arc::clone(&store);
-            tokio::spawn(async move {
-                let mut writer = store.open(&key(&format!("s{w}")), None).await.unwrap();
-                say("epoch", w, writer.epoch().0);
-                loop {
-                    let n = writer.last().0 + 1;
-                    let hold = SharedAppend { log: ledger(&format!("r{w}")), expected: Seq(n - 1), batch: raise("x") };
-                    writer.append(Batch::of([data(n)]), Some(hold)).await.unwrap();
-                    say("ack", w, n);
-                }
-            })
-        })
-        .collect();
+    let writers: Vec<_> = (0..WRITERS).map(|w| tokio::spawn(write_one(Arc::clone(&store), w))).collect();
     for writer in writers {
-        writer.await.unwrap();
+        writer.await.unwrap().unwrap();
+    }
+}
+
+/// Appends to its session and, in the same step, to its ledger, and says what was acknowledged.
+async fn write_one(store: Store, w: u64) -> Result<(), AppendError> {
+    let mut writer = store.open(&key(&format!("s{w}")), None).await.unwrap();
+    say("epoch", w, writer.epoch().0);
+    loop {
+        let n = writer.last().0 + 1;
+        let hold = SharedAppend { log: ledger(&format!("r{w}")), expected: Seq(n - 1), batch: raise("x") };
+        writer.append(Batch::of([data(n)]), Some(hold)).await?;
+        say("ack", w, n);
     }
 }
 
