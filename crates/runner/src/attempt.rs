@@ -133,9 +133,17 @@ impl<'a> Attempt<'a> {
         let fresh = state.bound.is_none();
         let task = SessionTask::spawn(Owned { writer, state, watch, earlier, events });
         let running = Running { drive: task.drive(), task, events: publishing };
-        let result = Self::owned(runner, node, &step, running.drive.clone(), files, admission, digests, fresh).await;
+        let mut outlasting = false;
+        let result =
+            Self::owned(runner, node, &step, running.drive.clone(), files, admission, digests, fresh, &mut outlasting)
+                .await;
         let Running { drive, task, events } = running;
         drop(drive);
+        if outlasting {
+            // A call outlasts the stop, the fence or the harness. It keeps the session's task until its outcome is recorded or the process
+            // ends; waiting for it here would hold the node for as long as its tool may take.
+            return result;
+        }
         task.join().await;
         if let Some(events) = events {
             // The publisher ends with the task's sender; a panic of the host's callback is the host's.
@@ -154,6 +162,7 @@ impl<'a> Attempt<'a> {
         admission: Admission,
         digests: PlanDigests,
         fresh: bool,
+        outlasting: &mut bool,
     ) -> Result<Delivered, NodeError> {
         let options = &runner.options;
         let fail = |word, message: String| NodeError::new(&step.session, word, message);
@@ -206,6 +215,7 @@ impl<'a> Attempt<'a> {
         for watcher in watchers {
             watcher.abort();
         }
+        *outlasting = !attempt.bridge.quiesce(Duration::ZERO).await;
         result
     }
 
@@ -307,8 +317,7 @@ impl<'a> Attempt<'a> {
         let scope = self.gate.open_turn();
         let end = session.run_turn(Turn { start, stop: self.stop.signal(), recovery_note }).await;
         drop(scope);
-        let killed = self.stop.signal().level() >= StopLevel::Kill;
-        self.gate.quiesce(if killed { QUIET_KILLED } else { QUIET }).await;
+        self.gate.quiesce(self.quiet()).await;
         if self.drive.with_state(|state| state.delivered.is_some()) {
             self.end_turn(TurnEndHow::Done).await?;
             return Ok(None);
@@ -422,9 +431,19 @@ impl<'a> Attempt<'a> {
         let killed = self.stop.signal().level() >= StopLevel::Kill;
         session.close(if killed { Duration::ZERO } else { CLOSE }).await;
         self.gate.set_barrier(None);
-        let quiet = if killed { QUIET_KILLED } else { QUIET };
+        let quiet = self.quiet();
         self.gate.quiesce(quiet).await;
         self.bridge.quiesce(quiet).await;
+    }
+
+    /// How long what still runs is waited for. A fenced owner waits for nothing: whatever ends now is recorded nowhere.
+    fn quiet(&self) -> Duration {
+        let stop = self.stop.signal();
+        match stop.why() {
+            Some(Why::Fenced) => Duration::ZERO,
+            _ if stop.level() >= StopLevel::Kill => QUIET_KILLED,
+            _ => QUIET,
+        }
     }
 
     fn answer(&self) -> Result<Delivered, NodeError> {
