@@ -13,6 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 const WRITERS: u64 = 8;
+const SYNCED: u64 = 200;
 
 fn open(path: &Path) -> Store {
     Arc::new(SqliteStore::open(path).unwrap())
@@ -31,7 +32,11 @@ struct Other {
 
 impl Other {
     fn start(part: &str, path: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::spawn(Command::new(std::env::current_exe().unwrap()), part, path)
+    }
+
+    fn spawn(mut program: Command, part: &str, path: &Path) -> Self {
+        let mut child = program
             .args(["process::part_of_another_process", "--exact", "--nocapture", "--test-threads=1"])
             .env("STORE_PART", part)
             .env("STORE_PATH", path)
@@ -81,6 +86,14 @@ async fn part_of_another_process() {
     match part.as_str() {
         "writers" => write_until_killed(store).await,
         "rival" => take_and_write(&store, "rival", u64::MAX).await,
+        "syncs" => {
+            let mut writer = store.open(&key("a"), None).await.unwrap();
+            say("ready", 0, 0);
+            for n in 1..=SYNCED {
+                writer.append(Batch::of([data(n)]), None).await.unwrap();
+            }
+            say("done", 0, 0);
+        }
         "buffered" => {
             let mut writer = store.open(&key("a"), None).await.unwrap();
             writer.append(Batch::of([data(1)]), None).await.unwrap();
@@ -222,4 +235,27 @@ async fn b43_b46_a_second_process_takes_over_and_the_first_writes_nothing_more()
             }
         }
     }
+}
+
+/// Each acknowledged group of one cost one sync of the write-ahead log: fewer would be an acknowledgement before its sync.
+#[test]
+fn each_acknowledged_group_is_one_sync_of_the_log() {
+    let folder = TempDir::new().unwrap();
+    let (path, trace) = (folder.path().join("sessions.db"), folder.path().join("trace"));
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-y", "-e", "trace=fsync,fdatasync", "-o"]).arg(&trace);
+    if Command::new("strace").arg("-V").output().is_err() {
+        assert_eq!(rounds(0, 1), 0, "the full run needs strace");
+        eprintln!("not run: no strace here");
+        return;
+    }
+    strace.arg(std::env::current_exe().unwrap());
+    let mut other = Other::spawn(strace, "syncs", &path);
+    assert_eq!(other.says().unwrap().0, "ready");
+    assert_eq!(other.says().unwrap().0, "done");
+    assert!(other.child.wait().unwrap().success());
+    let trace = std::fs::read_to_string(&trace).unwrap();
+    let syncs = trace.lines().filter(|line| line.contains("-wal>)")).count() as u64;
+    // The rest: making the tables, the take, checkpoints.
+    assert!((SYNCED..SYNCED + 20).contains(&syncs), "{syncs} syncs for {SYNCED} groups");
 }

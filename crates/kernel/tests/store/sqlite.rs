@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::suite::{Both, buffered, data, key, ledger, numbers, poll, raise, session};
-use agentrun_kernel::{AppendError, Batch, Epoch, OpenError, SqliteStore, Store, StoreError, open_url};
+use agentrun_kernel::{
+    AppendError, Batch, Epoch, LedgerBody, OpenError, Refused, Seq, SharedAppend, SharedBatch, SqliteStore, Store,
+    StoreError, Usd, open_url,
+};
 use tempfile::TempDir;
 
 fn both() -> (TempDir, Both) {
@@ -72,7 +75,7 @@ async fn assert_poisons(store: &Store, mut writer: agentrun_kernel::SessionWrite
     assert!(matches!(answer, Err(AppendError::Unknown(StoreError::Poisoned(_)))), "{answer:?}");
     let answer = store.open(&key("b"), None).await;
     assert!(matches!(answer, Err(OpenError::Store(StoreError::Poisoned(_)))), "{answer:?}");
-    let answer = store.append_at(&ledger("r"), agentrun_kernel::Seq(0), raise("x")).await;
+    let answer = store.append_at(&ledger("r"), Seq(0), raise("x")).await;
     assert!(matches!(answer, Err(AppendError::Unknown(StoreError::Poisoned(_)))), "{answer:?}");
     assert!(matches!(store.heads(None, 1).await, Err(StoreError::Poisoned(_))));
 }
@@ -228,4 +231,50 @@ async fn f18_a_buffered_batch_alone_reaches_the_file_by_itself() {
     assert!(session(&both.again, "a").await.is_empty(), "not synced, so not shown");
     writer.append(Batch::of([data(2)]), None).await.unwrap();
     assert_eq!(numbers(&both.again, "a").await, [1, 2]);
+}
+
+/// Rows that SQLite itself refuses, planted as a trigger: the step they are in is undone whole, its neighbours are not.
+#[tokio::test]
+async fn f17_a_step_the_database_refuses_half_way_leaves_nothing_and_harms_no_other() {
+    let (folder, both) = both();
+    let mut writer = both.store.open(&key("a"), None).await.unwrap();
+    writer.append(Batch::of([data(1)]), None).await.unwrap();
+    let planted = rusqlite::Connection::open(file(&folder)).unwrap();
+    planted
+        .execute_batch(
+            "CREATE TRIGGER planted BEFORE INSERT ON record
+             WHEN new.s = (SELECT s FROM log WHERE kind = 'ledger') AND new.seq = 2
+             BEGIN SELECT raise(ABORT, 'planted'); END",
+        )
+        .unwrap();
+    let mut neighbour = both.store.open(&key("b"), None).await.unwrap();
+    let two = SharedBatch::Ledger(vec![
+        LedgerBody::Raise { id: "x".to_owned(), cap: Usd::default() },
+        LedgerBody::Raise { id: "y".to_owned(), cap: Usd::default() },
+    ]);
+    let also = SharedAppend { log: ledger("r"), expected: Seq(0), batch: two };
+    let (refused, landed) =
+        tokio::join!(writer.append(Batch::of([data(2)]), Some(also)), neighbour.append(Batch::of([data(1)]), None));
+    assert!(matches!(refused, Err(AppendError::Refused(Refused::Busy(_)))), "{refused:?}");
+    assert_eq!(landed.unwrap(), Seq(1));
+    assert_eq!(numbers(&both.again, "a").await, [1]);
+    assert_eq!(both.again.read(&ledger("r").into(), Seq(1), 10).await.unwrap().head.seq, Seq(0));
+    let rows: i64 = planted.query_row("SELECT count(*) FROM record", (), |row| row.get(0)).unwrap();
+    assert_eq!(rows, 2, "rows of the undone step are in the file");
+    planted.execute_batch("DROP TRIGGER planted").unwrap();
+    assert_eq!(writer.append(Batch::of([data(2)]), None).await.unwrap(), Seq(2));
+    both.store.append_at(&ledger("r"), Seq(0), raise("x")).await.unwrap();
+    assert_eq!(numbers(&both.again, "a").await, [1, 2]);
+}
+
+/// Readers come and go while another process holds the write lock.
+#[tokio::test]
+async fn a_writer_elsewhere_holds_up_no_reader() {
+    let (folder, both) = both();
+    both.store.open(&key("a"), None).await.unwrap().append(Batch::of([data(1)]), None).await.unwrap();
+    let elsewhere = rusqlite::Connection::open(file(&folder)).unwrap();
+    elsewhere.execute_batch("BEGIN IMMEDIATE; UPDATE head SET seq = 7, durable = 7").unwrap();
+    assert_eq!(numbers(&both.again, "a").await, [1]);
+    assert_eq!(both.store.heads(None, 10).await.unwrap().len(), 1);
+    elsewhere.execute_batch("ROLLBACK").unwrap();
 }
