@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::framing::{self, Frames};
 use super::stall::StallClock;
 use super::stdio::{self, Output, Ring, Stdin};
-use super::supervisor::{Guarded, Pipes};
+use super::supervisor::{Guarded, KILL_LIMIT, Pipes};
 
 /// How a program ended. By then everything it had started is gone too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,8 @@ impl Child {
     pub async fn wait(&mut self) -> Exit {
         let exit = self.guarded.wait().await;
         if let Some(reading) = &mut self.stderr_read {
-            let _ = reading.await;
+            // Bounded, for a pipe that was handed to someone who is not below the guard.
+            let _ = timeout(KILL_LIMIT, reading).await;
             self.stderr_read = None;
         }
         exit

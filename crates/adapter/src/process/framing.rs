@@ -28,7 +28,7 @@ pub enum Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the program wrote a line of {bytes} bytes, more than the {limit} that are read; the line was skipped")]
 pub struct FrameTooLong {
-    /// Its length.
+    /// Its length, with the CR of a CRLF.
     pub bytes: u64,
     /// The limit.
     pub limit: usize,
@@ -173,5 +173,53 @@ impl FrameSender {
             heard();
             self.send(frame).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(parts: &[&[u8]], limit: usize) -> Vec<Result<Frame, FrameTooLong>> {
+        let mut framer = Framer::new(limit);
+        let mut out = Vec::new();
+        for part in parts {
+            framer.push(part, &mut out);
+        }
+        out.extend(framer.finish());
+        out
+    }
+
+    #[test]
+    fn where_the_bytes_are_split_makes_no_difference() {
+        let bytes =
+            b"banner\r\n{\"a\":\"\xc3\xa4\"}\n\n\xff{\n{\"b\":1}\r\n0123456789abcdefghi\n{\"c\":2}\r\r\n{\"end\":0}";
+        let whole = framed(&[bytes], 16);
+        assert_eq!(whole.len(), 7);
+        assert_eq!(whole[4], Err(FrameTooLong { bytes: 19, limit: 16 }));
+        assert_eq!(whole[6], Ok(Frame::Json(b"{\"end\":0}".to_vec())));
+        for first in 0..bytes.len() {
+            for second in first..bytes.len() {
+                let parts = [&bytes[..first], &bytes[first..second], &bytes[second..]];
+                assert_eq!(framed(&parts, 16), whole, "split at {first} and {second}");
+            }
+        }
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(framed(&single, 16), whole);
+    }
+
+    #[test]
+    fn the_line_end_does_not_count_against_the_limit() {
+        for (bytes, passes) in
+            [("12345678\n", true), ("12345678\r\n", true), ("12345678", true), ("123456789\n", false)]
+        {
+            let frames = framed(&[bytes.as_bytes(), b"{}\n"], 8);
+            if bytes.ends_with('\n') {
+                assert_eq!(frames[0].is_ok(), passes, "{bytes:?}");
+                assert_eq!(frames[1], Ok(Frame::Json(b"{}".to_vec())), "the next line is whole");
+            }
+        }
+        assert_eq!(framed(&[b"123456789\r\n"], 8), [Err(FrameTooLong { bytes: 10, limit: 8 })]);
+        assert_eq!(framed(&[b"1234567890\r\n"], 8), [Err(FrameTooLong { bytes: 11, limit: 8 })]);
     }
 }

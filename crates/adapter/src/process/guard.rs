@@ -41,6 +41,9 @@ const CHILDREN_C: &std::ffi::CStr = c"/proc/thread-self/children";
 /// Between two rounds of killing, in milliseconds, when no child's death comes first.
 const ROUND_MS: c_int = 20;
 
+/// The size of the kernel's signal set.
+const KERNEL_SIGSET_BYTES: usize = 8;
+
 /// Our end of the pipe by which a guard tells us things.
 #[derive(Debug)]
 pub(super) struct Report(PipeReader);
@@ -109,13 +112,23 @@ fn become_program(guard: pid_t) -> io::Result<()> {
         if libc::getppid() != guard {
             libc::_exit(128 + libc::SIGKILL);
         }
-        // Exec keeps ignored signals ignored (we may run under nohup) and the mask; a program expects neither.
+        // Exec keeps ignored signals ignored (we may run under nohup) and the mask; a program expects neither. The kernel's own call,
+        // since libc hides the signals it keeps for itself; a zeroed action is the default one on every architecture.
+        let default = [0_u64; 8];
         for signal in 1..=libc::SIGRTMAX() {
-            libc::signal(signal, libc::SIG_DFL);
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null_mut::<u64>(),
+                KERNEL_SIGSET_BYTES,
+            );
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        // What a host left open without close-on-exec is none of the program's business. Best effort: kernels before 5.11 refuse.
+        libc::syscall(libc::SYS_close_range, 3 as c_uint, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
     }
     Ok(())
 }

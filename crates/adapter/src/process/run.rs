@@ -64,11 +64,14 @@ pub async fn run_to_end(spawn: &Spawn, input: &[u8], timeout: Duration) -> Resul
     };
     let end = async {
         match limited(timeout, guarded.wait()).await {
-            Ok(exit) => Ok((exit, false)),
+            Ok(exit) => Ok::<_, Lingering>((exit, false)),
             Err(_) => guarded.kill().await.map(|exit| (exit, true)),
         }
     };
-    let outputs = async { tokio::join!(read, stderr.clone().pump(Output::new(pipes.stderr, guarded.exit()))) };
+    let outputs = async {
+        tokio::join!(read, stderr.clone().pump(Output::new(pipes.stderr, guarded.exit())));
+        Ok(())
+    };
     // The write is left behind at the end: nobody would read the rest.
     let finish = async {
         tokio::pin!(end);
@@ -78,7 +81,7 @@ pub async fn run_to_end(spawn: &Spawn, input: &[u8], timeout: Duration) -> Resul
             () = &mut write => end.await,
         }
     };
-    let (ended, _) = tokio::join!(finish, outputs);
-    let (exit, timed_out) = ended?;
+    // What lingers may hold the pipes for ever, so its error does not wait for them.
+    let ((exit, timed_out), ()) = tokio::try_join!(finish, outputs)?;
     Ok(Finished { exit, stdout: kept, stdout_lost: lost, stderr_tail: stderr.text(), timed_out })
 }

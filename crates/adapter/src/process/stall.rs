@@ -38,3 +38,23 @@ impl StallClock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn stalled_counts_from_the_last_frame() {
+        let clock = StallClock::start();
+        let begun = Instant::now();
+        let waiting = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.stalled(Duration::from_secs(10)).await }
+        });
+        sleep_until(begun + Duration::from_secs(9)).await;
+        clock.touch();
+        waiting.await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::from_secs(19));
+        assert_eq!(clock.silent_for(), Duration::from_secs(10));
+    }
+}
