@@ -1,0 +1,105 @@
+//! Case 8: no key, no upstream, an upstream that refuses. Each says what to do, costs no more than one request, and the same command
+//! delivers once the fault is gone.
+
+use serde_json::json;
+
+use crate::processes::marked;
+use crate::world::{KEY, Running, World, model, model_on, prompt_stands_once, submits_after};
+
+#[test]
+fn c08_without_a_key_nothing_is_started_or_written() {
+    let mut world = World::new();
+    world.tool("work", "never", None);
+    let real = world.claude.clone();
+    let (program, noted) = world.noting_program();
+    world.claude = program;
+    world.key = None;
+    let model = model(json!([submits_after(0)]));
+    let ended = Running::to_end(world.run(&model.base_url()));
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(
+        ended.stderr.contains("ANTHROPIC_API_KEY") && ended.stderr.contains("--credential-file"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(ended.stdout, "");
+    assert!(!noted.exists());
+    assert_eq!(model.all_requests().len(), 0);
+    for folder in ["store", "home", "tmp", "workspace"] {
+        let left: Vec<_> = std::fs::read_dir(world.path(folder)).unwrap().map(|it| it.unwrap().path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    world.claude = real;
+    world.key = Some(KEY.to_owned());
+    Running::to_end(world.run(&model.base_url())).delivered(17);
+    world.check();
+}
+
+#[test]
+fn c08_an_upstream_that_is_down_gets_no_request_and_the_same_command_delivers_when_it_is_up() {
+    let world = World::new();
+    let model = model(json!([submits_after(0)]));
+    let url = model.base_url();
+    let port = url.rsplit_once(':').unwrap().1.parse().unwrap();
+    drop(model);
+    let ended = Running::to_end(world.run(&url));
+    let result = ended.result();
+    assert_eq!(
+        (ended.code, &result["word"], &result["final"]),
+        (Some(4), &json!("upstream"), &json!(false)),
+        "{ended:?}"
+    );
+    let message = result["message"].as_str().unwrap();
+    assert!(message.contains("cannot be reached") && message.contains("run the same command"), "{message}");
+    assert!(ended.stderr.contains(&format!("agentrun resume {}", world.session)), "{}", ended.stderr);
+    assert_eq!(marked(&world.session), []);
+
+    let model = model_on(port, json!([submits_after(0)]));
+    let result = Running::to_end(world.run(&url)).delivered(17);
+    assert_eq!(result["unknown_usd"], "0", "what was never sent is known to cost nothing");
+    let requests = model.requests();
+    assert_eq!(requests.len(), 1);
+    prompt_stands_once(&requests);
+    world.check();
+}
+
+fn refused(status: u16, says: &[&str]) {
+    let world = World::new();
+    let model = model(json!([{"status": status}, submits_after(0)]));
+    let ended = Running::to_end(world.run(&model.base_url()));
+    let result = ended.result();
+    assert_eq!(
+        (ended.code, &result["word"], &result["final"]),
+        (Some(4), &json!("upstream"), &json!(false)),
+        "{ended:?}"
+    );
+    assert_eq!(model.all_requests().len(), 1, "one request, whatever the harness would retry");
+    let message = result["message"].as_str().unwrap();
+    for part in says {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+    assert!(ended.stderr.contains(&format!("agentrun resume {}", world.session)), "{}", ended.stderr);
+    assert_eq!(marked(&world.session), []);
+
+    Running::to_end(world.run(&model.base_url())).delivered(17);
+    let requests = model.requests();
+    assert_eq!(requests.len(), 2);
+    prompt_stands_once(&requests);
+    world.check();
+}
+
+#[test]
+fn c08_an_upstream_401_is_one_request_and_names_the_key() {
+    refused(401, &["401", "key"]);
+}
+
+#[test]
+fn c08_an_upstream_429_is_one_request_and_says_to_wait() {
+    refused(429, &["429", "wait"]);
+}
+
+#[test]
+fn c08_an_upstream_529_is_one_request_and_says_to_wait() {
+    refused(529, &["529", "wait"]);
+}
