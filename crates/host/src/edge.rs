@@ -1,7 +1,9 @@
-//! The form of a request, before anybody is asked: what hyper lets through and two readers could read differently is refused here.
+//! The form of a request, before anybody is asked: who may speak to the proxy, and in what shape. `head` has judged the bytes already.
+
+use std::net::SocketAddr;
 
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, Version, header};
+use http::{HeaderMap, StatusCode, header};
 
 /// A request whose form is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,27 +12,15 @@ pub(crate) struct Malformed {
     pub(crate) what: &'static str,
 }
 
-const fn bad(what: &'static str) -> Malformed {
+pub(crate) const fn bad(what: &'static str) -> Malformed {
     Malformed { status: StatusCode::BAD_REQUEST, what }
 }
 
-/// Checks head and peer-bound headers. `port` is the listener's.
-pub(crate) fn check(parts: &Parts, port: u16) -> Result<(), Malformed> {
+/// Checks who asks and for whom. `port` is the listener's.
+pub(crate) fn check(parts: &Parts, peer: SocketAddr, port: u16) -> Result<(), Malformed> {
     let headers = &parts.headers;
-    if parts.version != Version::HTTP_11 {
-        return Err(Malformed { status: StatusCode::HTTP_VERSION_NOT_SUPPORTED, what: "HTTP/1.1 only" });
-    }
-    if parts.uri.scheme().is_some() || parts.uri.authority().is_some() {
-        return Err(bad("the target must be a path"));
-    }
-    if count(headers, header::CONTENT_LENGTH.as_str()) > 1 {
-        return Err(bad("one Content-Length at most"));
-    }
-    if headers.contains_key(header::CONTENT_LENGTH) && headers.contains_key(header::TRANSFER_ENCODING) {
-        return Err(bad("Content-Length or Transfer-Encoding, not both"));
-    }
-    if count(headers, header::HOST.as_str()) > 1 {
-        return Err(bad("one Host at most"));
+    if !peer.ip().is_loopback() {
+        return Err(Malformed { status: StatusCode::FORBIDDEN, what: "only this machine is served" });
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let ours = |host: &str| ["127.0.0.1", "localhost"].iter().any(|name| host == format!("{name}:{port}"));
@@ -47,17 +37,25 @@ pub(crate) fn check(parts: &Parts, port: u16) -> Result<(), Malformed> {
     Ok(())
 }
 
+/// A JSON body must say that it is one: a page's plain form post cannot.
+pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), Malformed> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Malformed { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, what: "the Content-Type must be application/json" })
+}
+
 /// The one key of a request: `x-api-key` or a bearer token, exactly one of them, once.
 pub(crate) fn key(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut keys = headers
-        .get_all("x-api-key")
-        .iter()
-        .map(|value| Some(value.as_bytes()))
-        .chain(headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes().strip_prefix(b"Bearer ")));
+    let bare = headers.get_all("x-api-key").iter().map(|value| Some(value.as_bytes()));
+    let mut keys = bare.chain(headers.get_all(header::AUTHORIZATION).iter().map(|value| bearer(value.as_bytes())));
     let key = keys.next()?;
     if keys.next().is_some() { None } else { key }
 }
 
-fn count(headers: &HeaderMap, name: &str) -> usize {
-    headers.get_all(name).iter().count()
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }

@@ -5,15 +5,15 @@
 //!  gate.before ─► still wanted? ─► upstream ─► head to the harness ─► bytes to the harness and to the tap ─► lease.after
 //! ```
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
-use hyper::body::{Frame, Incoming};
-use tokio::sync::{mpsc, oneshot};
+use hyper::body::Incoming;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::RESPONSE_KEPT;
 use crate::credential::Credential;
@@ -21,12 +21,19 @@ use crate::gate::{Lease, PaidRequest, RequestEnd, RequestGate};
 use crate::policy::{ProviderPolicy, Route};
 use crate::reply::{self, Reply};
 use crate::scrub::{Scrub, holds};
-use crate::upstream::{NoAnswer, Upstream};
+use crate::tap::Tap;
+use crate::upstream::{Answer, NoAnswer, Upstream};
 
-/// Most bytes of a response that are drained for a harness that is gone.
+/// Most bytes of a response that are drained for a harness that is gone; the total time-out bounds the time.
 const DRAIN_BYTES: usize = 64 << 20;
+/// Responses that are drained at once. Codex hangs up on purpose once it has its call, so a drain is nothing rare.
+pub(crate) const DRAINS: usize = 64;
 /// Pieces on the way to the harness. A slow reader then slows the provider, not our memory.
 const PIECES: usize = 32;
+/// Largest answer that is passed on whole and not as a stream: the provider's errors, and what it answers on free routes.
+const WHOLE_BYTES: usize = 1 << 20;
+/// How long a provider that has said everything may take to end its answer.
+const LINGER: Duration = Duration::from_secs(5);
 /// Status that Claude Code does not retry (one request, then it tells its person).
 const REFUSED: StatusCode = StatusCode::FORBIDDEN;
 
@@ -35,6 +42,7 @@ pub(crate) struct Side {
     pub(crate) policy: Arc<dyn ProviderPolicy>,
     pub(crate) upstream: Upstream,
     pub(crate) credential: Arc<Credential>,
+    pub(crate) drains: Arc<Semaphore>,
 }
 
 /// A request that passed every check of its form.
@@ -42,6 +50,8 @@ pub(crate) struct Checked {
     pub(crate) route: Route,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// What the body takes of the memory for bodies.
+    pub(crate) _room: OwnedSemaphorePermit,
 }
 
 impl Side {
@@ -49,24 +59,24 @@ impl Side {
     fn headers(&self, given: &HeaderMap) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for name in self.policy.request_headers() {
-            if let Some(value) = given.get(*name) {
-                headers.insert(*name, value.clone());
+            for value in given.get_all(*name) {
+                headers.append(*name, value.clone());
             }
         }
         // The tap reads plain bytes, and a harness's own wish for compression would blind it.
-        headers.insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         self.policy.authorize(&mut headers, &self.credential);
         headers
     }
 
-    async fn send(&self, checked: &Checked) -> Result<Response<Incoming>, NoAnswer> {
-        let method = http::Method::POST;
-        let headers = self.headers(&checked.headers);
-        self.upstream.send(method, checked.route.path, checked.route.query, headers, checked.body.clone()).await
+    async fn send(&self, checked: &Checked) -> Result<Answer, NoAnswer> {
+        let Checked { route, headers, body, .. } = checked;
+        let headers = self.headers(headers);
+        self.upstream.send(route.method.as_http(), route.path, route.query, headers, body.clone()).await
     }
 
-    /// The head of an answer as the harness gets it.
-    fn head(&self, answer: &Response<Incoming>) -> (StatusCode, HeaderMap) {
+    /// The headers of an answer as the harness gets them.
+    fn answered(&self, answer: &Response<Incoming>) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for name in self.policy.response_headers() {
             if let Some(value) = answer.headers().get(*name).filter(|value| !holds(value.as_bytes(), &self.credential))
@@ -74,11 +84,51 @@ impl Side {
                 headers.insert(*name, value.clone());
             }
         }
-        (answer.status(), headers)
+        headers
     }
 
     fn error(&self, status: StatusCode, message: &str) -> Response<Reply> {
         reply::error(&*self.policy, status, message)
+    }
+
+    /// An answer that is small enough to pass on in one piece. One that cannot be read is named in its place.
+    async fn whole(&self, Answer { response, over }: Answer) -> Response<Reply> {
+        let status = response.status();
+        let mut headers = self.answered(&response);
+        let until = Instant::now() + self.upstream.timeouts().idle;
+        let body = if is_compressed(&response) { None } else { collected(response.into_body(), until).await };
+        if let Some(body) = body {
+            self.upstream.give_back(over);
+            let mut scrub = Scrub::new(self.credential.clone());
+            let mut clean = BytesMut::from(scrub.pass(body).as_ref());
+            clean.extend_from_slice(&scrub.finish());
+            return reply::whole(status, headers, clean.freeze());
+        }
+        let status = if status.is_success() { StatusCode::BAD_GATEWAY } else { status };
+        let ours = self.error(status, "the provider's answer was cut, too long or compressed and is not passed on");
+        headers.extend(ours.headers().clone());
+        let (mut head, body) = ours.into_parts();
+        head.headers = headers;
+        Response::from_parts(head, body)
+    }
+}
+
+fn is_compressed(answer: &Response<Incoming>) -> bool {
+    answer.headers().get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
+}
+
+/// A whole body, unless it is cut, too long or too slow.
+async fn collected(mut body: Incoming, until: Instant) -> Option<Bytes> {
+    let mut bytes = BytesMut::new();
+    loop {
+        match timeout_at(until, body.frame()).await {
+            Ok(None) => return Some(bytes.freeze()),
+            Ok(Some(Ok(frame))) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+            Ok(Some(Err(_))) | Err(_) => return None,
+        }
+        if bytes.len() > WHOLE_BYTES {
+            return None;
+        }
     }
 }
 
@@ -114,152 +164,183 @@ async fn run(
             return;
         }
     };
+    // Its copy of the body is not needed any more, and an answer can take an hour.
+    drop(request);
     if head.is_closed() {
         lease.after(RequestEnd::NotSent { why: "the harness hung up before it was sent".to_owned() }).await;
         return;
     }
-    match side.send(&checked).await {
+    let sent = side.send(&checked).await;
+    drop(checked);
+    match sent {
         Err(NoAnswer::NotSent(why)) => {
             // Booked first: when the harness reads the refusal, the ledger already says that nothing was spent.
             lease.after(RequestEnd::NotSent { why: why.to_owned() }).await;
             let _ = head.send(side.error(StatusCode::BAD_GATEWAY, why));
         }
-        Err(NoAnswer::Unknown(why)) => {
-            lease.after(RequestEnd::Unknown { status: None, why: why.to_owned(), response: Bytes::new() }).await;
-            let _ = head.send(side.error(StatusCode::BAD_GATEWAY, why));
-        }
-        Ok(answer) if answer.status().is_success() => stream(side, lease, answer, head).await,
-        Ok(answer) => failed(side, lease, answer, head).await,
+        Err(NoAnswer::Unknown(why)) => unreadable(side, lease, None, why, head).await,
+        Ok(answer) => match answer.response.status() {
+            status if status.is_client_error() || status.is_server_error() => failed(side, lease, answer, head).await,
+            // Following it would carry the credential and the spend to somewhere else.
+            status if !status.is_success() => {
+                let why = "the provider answered with a redirect, which is not followed";
+                unreadable(side, lease, Some(status), why, head).await;
+            }
+            status if is_compressed(&answer.response) => {
+                let why = "the provider compressed its answer though it was asked not to, and it cannot be read";
+                unreadable(side, lease, Some(status), why, head).await;
+            }
+            _ => stream(side, lease, answer, head).await,
+        },
     }
 }
 
-/// A status that is not a success: passed on as it is, but for redirects.
-async fn failed(
+/// The provider may bill it and there is nothing to pass on.
+async fn unreadable(
     side: &Side,
     lease: Box<dyn Lease>,
-    answer: Response<Incoming>,
+    status: Option<StatusCode>,
+    why: &str,
     head: oneshot::Sender<Response<Reply>>,
 ) {
-    let status = answer.status();
-    if !status.is_client_error() && !status.is_server_error() {
-        let why = "the provider answered with a redirect or another status that is not followed";
-        lease
-            .after(RequestEnd::Unknown { status: Some(status.as_u16()), why: why.to_owned(), response: Bytes::new() })
-            .await;
-        let _ = head.send(side.error(StatusCode::BAD_GATEWAY, why));
-        return;
-    }
-    let (_, headers) = side.head(&answer);
-    let body = collected(answer.into_body(), side.upstream.timeouts().idle).await;
-    let mut scrub = Scrub::new(side.credential.clone());
-    let mut clean = BytesMut::from(scrub.pass(body).as_ref());
-    clean.extend_from_slice(&scrub.finish());
-    // Providers do not bill 4xx nor overload (529); of a time-out and of 5xx nobody can say.
-    let end = match status.as_u16() {
-        code @ (400..=407 | 409..=498 | 529) => RequestEnd::Refused { status: code },
-        code => RequestEnd::Unknown {
-            status: Some(code),
-            why: format!("the provider answered {code}"),
+    let status = status.map(|status| status.as_u16());
+    lease.after(RequestEnd::Unknown { status, why: why.to_owned(), response: Bytes::new() }).await;
+    let _ = head.send(side.error(StatusCode::BAD_GATEWAY, why));
+}
+
+/// A status that is not a success is passed on as it is.
+async fn failed(side: &Side, lease: Box<dyn Lease>, answer: Answer, head: oneshot::Sender<Response<Reply>>) {
+    let status = answer.response.status().as_u16();
+    let reply = side.whole(answer).await;
+    // Providers do not bill 4xx nor overload (529); of a time-out, a closed request and of 5xx nobody can say.
+    let end = match status {
+        400..=407 | 409..=498 | 529 => RequestEnd::Refused { status },
+        _ => RequestEnd::Unknown {
+            status: Some(status),
+            why: format!("the provider answered {status}"),
             response: Bytes::new(),
         },
     };
     lease.after(end).await;
-    let _ = head.send(reply::whole(status, headers, clean.freeze()));
-}
-
-async fn collected(mut body: Incoming, idle: Duration) -> Bytes {
-    let mut bytes = BytesMut::new();
-    while let Ok(Some(Ok(frame))) = tokio::time::timeout(idle, body.frame()).await {
-        if let Some(data) = frame.data_ref().filter(|data| bytes.len().saturating_add(data.len()) <= RESPONSE_KEPT) {
-            bytes.extend_from_slice(data);
-        }
-    }
-    bytes.freeze()
+    let _ = head.send(reply);
 }
 
 /// A successful answer: its bytes go on untouched while the tap reads them.
-async fn stream(
-    side: &Side,
-    lease: Box<dyn Lease>,
-    answer: Response<Incoming>,
-    head: oneshot::Sender<Response<Reply>>,
-) {
-    let timeouts = side.upstream.timeouts();
-    let (status, headers) = side.head(&answer);
-    let content_type =
-        headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let encoded = answer.headers().get(http::header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-    let mut tap = side.policy.tap(&content_type);
-    let (pieces, receiver) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(PIECES);
-    let (cut, was_cut) = oneshot::channel();
-    let mut harness = head.send(reply::streamed(status, headers, receiver, was_cut)).is_ok().then_some(pieces);
-    let mut scrub = Scrub::new(side.credential.clone());
-    let mut kept = BytesMut::new();
-    let (mut over, mut drained) = (false, 0_usize);
-    let mut body = answer.into_body();
-    let ends = tokio::time::Instant::now() + timeouts.total;
-    let why = loop {
-        let piece =
-            match tokio::time::timeout_at(ends.min(tokio::time::Instant::now() + timeouts.idle), body.frame()).await {
-                Err(_) => break Some("the provider stopped in the middle of its answer (idle or total time-out)"),
-                Ok(None) => break None,
-                Ok(Some(Err(_))) => break Some("the connection to the provider broke in the middle of its answer"),
-                Ok(Some(Ok(frame))) => frame,
-            };
-        let Ok(data) = piece.into_data() else { continue };
-        tap.feed(&data);
-        over |= kept.len().saturating_add(data.len()) > RESPONSE_KEPT;
-        if !over {
-            kept.extend_from_slice(&data);
-        }
-        if let Some(to) = &harness {
-            if to.send(Ok(Frame::data(scrub.pass(data)))).await.is_err() {
-                harness = None;
-            }
-        } else {
-            drained = drained.saturating_add(data.len());
-            if drained > DRAIN_BYTES {
-                break Some("the harness hung up and the rest of the answer was too long to read");
-            }
-        }
-    };
-    let response = if over { Bytes::new() } else { kept.freeze() };
-    let end = match (why, tap.finish()) {
-        _ if encoded => RequestEnd::Unknown {
-            status: Some(status.as_u16()),
-            why: "the answer is compressed and its usage cannot be read".to_owned(),
-            response,
-        },
-        // Its figures are final once the stop reason came, whatever became of the connection after it.
-        (_, Some(metered)) => {
+async fn stream(side: &Side, lease: Box<dyn Lease>, answer: Answer, head: oneshot::Sender<Response<Reply>>) {
+    let Answer { response, over } = answer;
+    let status = response.status();
+    let headers = side.answered(&response);
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let tap = side.policy.tap(kind);
+    let (to, pieces) = mpsc::channel(PIECES);
+    let (whole, is_whole) = oneshot::channel();
+    let harness = head.send(reply::streamed(status, headers, pieces, is_whole)).is_ok().then_some(to);
+
+    let mut relay = Relay { side, tap, harness, drain: None, drained: 0, kept: Some(BytesMut::new()) };
+    let why = relay.run(response.into_body()).await;
+    if why.is_none() {
+        side.upstream.give_back(over);
+    }
+    let Relay { tap, harness, kept, .. } = relay;
+    let response = kept.unwrap_or_default().freeze();
+    let end = match tap.finish() {
+        // Its figures are final, whatever became of the connection after them.
+        Some(metered) => {
             RequestEnd::Complete { model: metered.model, usage: metered.usage, response_id: metered.id, response }
         }
-        (why, None) => {
-            let why = why.unwrap_or("the answer ended without saying what was used");
-            RequestEnd::Unknown { status: Some(status.as_u16()), why: why.to_owned(), response }
-        }
+        None => RequestEnd::Unknown {
+            status: Some(status.as_u16()),
+            why: why.unwrap_or("the answer ended without saying what was used").to_owned(),
+            response,
+        },
     };
+    let complete = matches!(end, RequestEnd::Complete { .. });
     lease.after(end).await;
-    if let Some(to) = harness {
-        let _ = to.send(Ok(Frame::data(scrub.finish()))).await;
-        if why.is_some() {
-            // The harness must not take a cut answer for a whole one: its connection is cut too.
-            let _ = cut.send(());
+    // Only now does the harness see the end: who has read an answer whole finds it booked. A cut answer is cut for it too.
+    if complete || why.is_none() {
+        let _ = whole.send(());
+    }
+    drop(harness);
+}
+
+/// One answer on its way.
+struct Relay<'s> {
+    side: &'s Side,
+    tap: Box<dyn Tap>,
+    /// `None` once it hung up.
+    harness: Option<mpsc::Sender<Bytes>>,
+    /// One of the drains, while nobody reads the answer.
+    drain: Option<OwnedSemaphorePermit>,
+    drained: usize,
+    /// `None` once it was too long to keep.
+    kept: Option<BytesMut>,
+}
+
+impl Relay<'_> {
+    /// Passes the body on to its end, or says why it has none.
+    async fn run(&mut self, mut body: Incoming) -> Option<&'static str> {
+        let timeouts = self.side.upstream.timeouts();
+        let ends = Instant::now() + timeouts.total;
+        // Before anything else sees a byte: neither the harness nor the records may hold an echoed credential.
+        let mut scrub = Scrub::new(self.side.credential.clone());
+        loop {
+            let patience = if self.tap.is_whole() { LINGER.min(timeouts.idle) } else { timeouts.idle };
+            let frame = match timeout_at(ends.min(Instant::now() + patience), body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(None) => return self.pass(scrub.finish(), ends).await.err(),
+                Ok(Some(Err(_))) => {
+                    let _ = self.pass(scrub.finish(), ends).await;
+                    return Some("the connection to the provider broke in the middle of its answer");
+                }
+                Err(_) if Instant::now() >= ends => return Some("the answer took too long (total time-out)"),
+                Err(_) => return Some("the provider stopped in the middle of its answer (idle time-out)"),
+            };
+            if let Ok(data) = frame.into_data()
+                && let Err(why) = self.pass(scrub.pass(data), ends).await
+            {
+                return Some(why);
+            }
         }
+    }
+
+    async fn pass(&mut self, data: Bytes, ends: Instant) -> Result<(), &'static str> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.tap.feed(&data);
+        match &mut self.kept {
+            Some(kept) if kept.len().saturating_add(data.len()) <= RESPONSE_KEPT => kept.extend_from_slice(&data),
+            kept => *kept = None,
+        }
+        let length = data.len();
+        if let Some(to) = &self.harness {
+            // A harness that does not read is gone, as one that hung up: what it paid for must still come to an end.
+            let patience = ends.saturating_duration_since(Instant::now()).min(self.side.upstream.timeouts().idle);
+            if matches!(timeout(patience, to.send(data)).await, Ok(Ok(()))) {
+                return Ok(());
+            }
+            self.harness = None;
+        }
+        if self.drain.is_none() {
+            let permit = self.side.drains.clone().try_acquire_owned();
+            self.drain =
+                Some(permit.map_err(|_| "the harness hung up while too many other answers were read to their end")?);
+        }
+        self.drained = self.drained.saturating_add(length);
+        if self.drained > DRAIN_BYTES {
+            return Err("the harness hung up and the rest of the answer was too long to read");
+        }
+        Ok(())
     }
 }
 
-/// A free request: passed on, not admitted, not booked.
+/// A free request: passed on, not admitted, not booked. Nothing is lost when the harness hangs up and this is dropped.
 pub(crate) async fn free(side: &Side, checked: Checked) -> Response<Reply> {
     match side.send(&checked).await {
-        Ok(answer) => {
-            let (status, headers) = side.head(&answer);
-            let body = collected(answer.into_body(), side.upstream.timeouts().idle).await;
-            let mut scrub = Scrub::new(side.credential.clone());
-            let mut clean = BytesMut::from(scrub.pass(body).as_ref());
-            clean.extend_from_slice(&scrub.finish());
-            reply::whole(status, headers, clean.freeze())
+        Ok(answer) if answer.response.status().is_redirection() => {
+            side.error(StatusCode::BAD_GATEWAY, "the provider answered with a redirect, which is not followed")
         }
+        Ok(answer) => side.whole(answer).await,
         Err(NoAnswer::NotSent(why) | NoAnswer::Unknown(why)) => side.error(StatusCode::BAD_GATEWAY, why),
     }
 }

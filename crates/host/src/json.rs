@@ -47,6 +47,9 @@ pub fn strict(body: &[u8]) -> Result<Seen, NotStrict> {
     Ok(seen)
 }
 
+/// Longest text that a parent looks at (a `type`, a `ttl`).
+const WORD: usize = 64;
+
 /// What a value was, as far as its parent looks at it.
 enum Shape<'de> {
     Text(Cow<'de, str>),
@@ -91,7 +94,8 @@ impl<'de> Visitor<'de> for Value<'_> {
         Ok(Shape::Text(Cow::Borrowed(text)))
     }
     fn visit_str<E>(self, text: &str) -> Result<Shape<'de>, E> {
-        Ok(Shape::Text(Cow::Owned(text.to_owned())))
+        // A text with escapes is usually a tool's long output, which no parent looks at: not worth a copy.
+        Ok(if text.len() <= WORD { Shape::Text(Cow::Owned(text.to_owned())) } else { Shape::Other })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Shape<'de>, A::Error> {

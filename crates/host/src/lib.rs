@@ -6,6 +6,7 @@ mod credential;
 mod edge;
 mod exchange;
 mod gate;
+mod head;
 mod json;
 mod key;
 mod policy;
@@ -18,9 +19,6 @@ mod upstream;
 
 pub use credential::{Credential, CredentialError};
 pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
-/// Most bytes of a response that are kept for the record. A longer one passes all the same, and is priced; it cannot be restored.
-pub const RESPONSE_KEPT: usize = 8 << 20;
-
 pub use json::{BODY_BYTES, DEPTH, NotStrict, Seen, strict};
 pub use key::{KeyGuard, SessionSecret};
 pub use policy::{Anthropic, ProviderPolicy, Route, RouteKind, RouteMethod};
@@ -28,3 +26,6 @@ pub use provider::{Provider, UnknownProvider};
 pub use proxy::{ModelProxy, ProviderConfig, ProxyError};
 pub use tap::{Metered, Tap};
 pub use upstream::{Origin, OriginError, Timeouts};
+
+/// Most bytes of a response that are kept for the record. A longer one passes all the same, and is priced; it cannot be restored.
+pub const RESPONSE_KEPT: usize = 8 << 20;

@@ -12,29 +12,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 use crate::credential::Credential;
-use crate::edge;
+use crate::edge::{self, Malformed};
 use crate::exchange::{self, Checked, Side};
 use crate::gate::{PaidRequest, RequestGate};
+use crate::head::{HEAD_BYTES, Watched};
 use crate::json::{BODY_BYTES, strict};
 use crate::key::{KeyGuard, KeyTable, SessionSecret};
-use crate::provider::Provider;
 use crate::policy::{ProviderPolicy, Route, RouteKind, route};
+use crate::provider::Provider;
 use crate::reply::{self, Reply};
 use crate::upstream::{Origin, Timeouts, Upstream};
 
 /// A head must be whole within this time: slow heads hold connections.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// A body must go on within this time.
+/// A body must be whole within this time. It comes from this machine.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// Connections that are served at once; the next one waits to be accepted.
+const CONNECTIONS: usize = 512;
+/// Memory for bodies of requests that are being answered, in KiB. A request that would go over it waits, for at most `BODY_TIME`.
+const BODIES_KIB: u32 = 256 << 10;
 
 /// One provider as the proxy serves it.
 pub struct ProviderConfig {
@@ -100,7 +108,13 @@ impl ModelProxy {
         let keys = Arc::new(KeyTable::default());
         let door = Arc::new(Door {
             keys: keys.clone(),
-            side: Arc::new(Side { policy, upstream, credential: Arc::new(credential) }),
+            side: Arc::new(Side {
+                policy,
+                upstream,
+                credential: Arc::new(credential),
+                drains: Arc::new(Semaphore::new(exchange::DRAINS)),
+            }),
+            bodies: Arc::new(Semaphore::new(BODIES_KIB as usize)),
             port: address.port(),
         });
         let serving = tokio::spawn(serve(listener, door)).abort_handle();
@@ -131,15 +145,19 @@ impl Drop for ModelProxy {
 struct Door {
     keys: Arc<KeyTable>,
     side: Arc<Side>,
+    bodies: Arc<Semaphore>,
     port: u16,
 }
 
 async fn serve(listener: TcpListener, door: Arc<Door>) {
     let mut connections = JoinSet::new();
     loop {
+        while connections.len() >= CONNECTIONS {
+            connections.join_next().await;
+        }
         while connections.try_join_next().is_some() {}
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(_) => {
                 // Out of descriptors: connections that end free some.
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -150,15 +168,16 @@ async fn serve(listener: TcpListener, door: Arc<Door>) {
         let _ = stream.set_nodelay(true);
         let door = door.clone();
         connections.spawn(async move {
+            let (stream, verdicts) = Watched::new(stream);
             let service = service_fn(move |request| {
-                let door = door.clone();
-                async move { Ok::<_, Infallible>(door.handle(request).await) }
+                let (door, verdict) = (door.clone(), verdicts.next());
+                async move { Ok::<_, Infallible>(door.handle(request, peer, verdict).await) }
             });
             // A connection's end is its client's business.
             let _ = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
-                .max_buf_size(64 << 10)
+                .max_buf_size(HEAD_BYTES)
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
         });
@@ -166,38 +185,44 @@ async fn serve(listener: TcpListener, door: Arc<Door>) {
 }
 
 impl Door {
-    async fn handle(&self, request: Request<Incoming>) -> Response<Reply> {
+    async fn handle(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        verdict: Result<(), Malformed>,
+    ) -> Response<Reply> {
         let (parts, body) = request.into_parts();
         let policy = &*self.side.policy;
-        if let Err(malformed) = edge::check(&parts, self.port) {
+        // Where a request of doubtful form ends is in doubt too: nothing more of it is read.
+        if let Err(malformed) = verdict.and_then(|()| edge::check(&parts, peer, self.port)) {
             return reply::close(reply::error(policy, malformed.status, malformed.what));
         }
-        let route = route(policy, &parts.method, parts.uri.path(), parts.uri.query());
-        if let Some(Route { kind: RouteKind::Open(answer), .. }) = route {
-            return reply::json(StatusCode::OK, Bytes::from_static(answer.as_bytes()));
-        }
-        let Some((api, gate)) = self.keys.find(edge::key(&parts.headers)) else {
-            return reply::close(reply::error(
-                policy,
-                StatusCode::UNAUTHORIZED,
-                "the session key is missing, wrong or no longer valid",
-            ));
+        let (route, api, gate) = match self.admitted(&parts) {
+            Ok(Admitted::Passed(route, api, gate)) => (route, api, gate),
+            Ok(Admitted::Answered(answer)) => {
+                return read_past(body, reply::json(StatusCode::OK, Bytes::from_static(answer.as_bytes()))).await;
+            }
+            Err((status, what)) => return read_past(body, reply::error(policy, status, what)).await,
         };
-        let Some(route) = route else {
-            return reply::close(reply::error(policy, StatusCode::NOT_FOUND, "this route is not served"));
-        };
-        if let RouteKind::Answered(answer) = route.kind {
-            return reply::json(StatusCode::OK, Bytes::from_static(answer.as_bytes()));
+        let body_bytes = length(&body);
+        if body_bytes > BODY_BYTES as u64 {
+            let (status, what) = (StatusCode::PAYLOAD_TOO_LARGE, "the body is over 32 MiB");
+            return reply::close(reply::error(policy, status, what));
         }
-        let body = match read(body).await {
-            Ok(body) => body,
-            Err(malformed) => return reply::close(reply::error(policy, malformed.status, malformed.what)),
+        let room = u32::try_from(body_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let (body, room) = match timeout(BODY_TIME, self.read(body, room)).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(what)) => return reply::close(reply::error(policy, StatusCode::BAD_REQUEST, what)),
+            Err(_) => {
+                let what = "the body did not come in time";
+                return reply::close(reply::error(policy, StatusCode::REQUEST_TIMEOUT, what));
+            }
         };
         let seen = match strict(&body) {
             Ok(seen) => seen,
             Err(error) => return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string()),
         };
-        let checked = Checked { route, headers: parts.headers, body: body.clone() };
+        let checked = Checked { route, headers: parts.headers, body: body.clone(), _room: room };
         if route.kind == RouteKind::Free {
             return exchange::free(&self.side, checked).await;
         }
@@ -208,29 +233,55 @@ impl Door {
         let paid = PaidRequest { provider: api, route: route.path, model: facts.model.clone(), body, facts };
         exchange::paid(self.side.clone(), gate, checked, paid).await
     }
+
+    /// Who asks, and for what.
+    fn admitted(&self, parts: &Parts) -> Result<Admitted, (StatusCode, &'static str)> {
+        let route = route(&*self.side.policy, &parts.method, parts.uri.path(), parts.uri.query());
+        if let Some(Route { kind: RouteKind::Open(answer), .. }) = route {
+            return Ok(Admitted::Answered(answer));
+        }
+        let Some((api, gate)) = self.keys.find(edge::key(&parts.headers)) else {
+            return Err((StatusCode::UNAUTHORIZED, "the session key is missing, wrong or no longer valid"));
+        };
+        let route = route.ok_or((StatusCode::NOT_FOUND, "this route is not served"))?;
+        if let RouteKind::Answered(answer) = route.kind {
+            return Ok(Admitted::Answered(answer));
+        }
+        edge::is_json(&parts.headers).map_err(|malformed| (malformed.status, malformed.what))?;
+        Ok(Admitted::Passed(route, api, gate))
+    }
+
+    /// The whole body, and the room it takes.
+    async fn read(&self, mut body: Incoming, room: u32) -> Result<(Bytes, OwnedSemaphorePermit), &'static str> {
+        let room = self.bodies.clone().acquire_many_owned(room).await.map_err(|_| "the proxy is closing")?;
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| "the body ended early")?;
+            bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        }
+        Ok((bytes.freeze(), room))
+    }
 }
 
-async fn read(mut body: Incoming) -> Result<Bytes, edge::Malformed> {
-    let mut bytes = BytesMut::new();
-    loop {
-        let frame = match tokio::time::timeout(BODY_TIME, body.frame()).await {
-            Ok(None) => return Ok(bytes.freeze()),
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(_))) => {
-                return Err(edge::Malformed { status: StatusCode::BAD_REQUEST, what: "the body ended early" });
-            }
-            Err(_) => {
-                return Err(edge::Malformed {
-                    status: StatusCode::REQUEST_TIMEOUT,
-                    what: "the body did not come in time",
-                });
-            }
-        };
-        if let Ok(data) = frame.into_data() {
-            if bytes.len().saturating_add(data.len()) > BODY_BYTES {
-                return Err(edge::Malformed { status: StatusCode::PAYLOAD_TOO_LARGE, what: "the body is over 32 MiB" });
-            }
-            bytes.extend_from_slice(&data);
-        }
+/// Where a request goes.
+enum Admitted {
+    Passed(Route, Provider, Arc<dyn RequestGate>),
+    Answered(&'static str),
+}
+
+/// Answers once the body is read and forgotten: a client that still sends would lose the answer with the connection.
+async fn read_past(mut body: Incoming, answer: Response<Reply>) -> Response<Reply> {
+    if length(&body) > BODY_BYTES as u64 {
+        return reply::close(answer);
     }
+    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+    match timeout(BODY_TIME, rest).await {
+        Ok(()) => answer,
+        Err(_) => reply::close(answer),
+    }
+}
+
+/// What the head announced; `head` lets no body pass that does not.
+fn length(body: &Incoming) -> u64 {
+    body.size_hint().exact().unwrap_or(u64::MAX)
 }

@@ -1,6 +1,5 @@
 //! Answers to the harness: whole ones, and streams that are cut when the provider's was.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +14,11 @@ use crate::policy::ProviderPolicy;
 /// The body of an answer.
 pub(crate) enum Reply {
     Whole(Option<Bytes>),
-    Stream { pieces: mpsc::Receiver<Result<Frame<Bytes>, Infallible>>, cut: oneshot::Receiver<()> },
+    /// Ends well only if `whole` says so: a writer that vanished for whatever reason leaves a cut answer, never a short one.
+    Stream {
+        pieces: mpsc::Receiver<Bytes>,
+        whole: oneshot::Receiver<()>,
+    },
 }
 
 /// The provider's stream was cut, so this one is.
@@ -39,10 +42,10 @@ impl Body for Reply {
             Self::Whole(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
             }
-            Self::Stream { pieces, cut } => match pieces.poll_recv(context) {
+            Self::Stream { pieces, whole } => match pieces.poll_recv(context) {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Some(piece)) => Poll::Ready(Some(piece.map_err(|never| match never {}))),
-                Poll::Ready(None) => Poll::Ready(cut.try_recv().is_ok().then_some(Err(Cut))),
+                Poll::Ready(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Poll::Ready(None) => Poll::Ready(whole.try_recv().is_err().then_some(Err(Cut))),
             },
         }
     }
@@ -65,10 +68,10 @@ pub(crate) fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Resp
 pub(crate) fn streamed(
     status: StatusCode,
     headers: HeaderMap,
-    pieces: mpsc::Receiver<Result<Frame<Bytes>, Infallible>>,
-    cut: oneshot::Receiver<()>,
+    pieces: mpsc::Receiver<Bytes>,
+    whole: oneshot::Receiver<()>,
 ) -> Response<Reply> {
-    let mut response = Response::new(Reply::Stream { pieces, cut });
+    let mut response = Response::new(Reply::Stream { pieces, whole });
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response

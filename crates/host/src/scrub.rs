@@ -48,9 +48,13 @@ fn find(bytes: &[u8], secret: &[u8]) -> Option<usize> {
 }
 
 fn mask(bytes: &mut [u8], secret: &[u8]) {
-    while let Some(place) = find(bytes, secret) {
-        for byte in bytes.iter_mut().skip(place).take(secret.len()) {
-            *byte = b'*';
+    let mut from = 0;
+    while let Some(place) = bytes.get(from..).and_then(|rest| find(rest, secret)) {
+        let start = from.saturating_add(place);
+        // Not again over what was masked: a secret of stars would be found there for ever.
+        from = start.saturating_add(secret.len());
+        if let Some(found) = bytes.get_mut(start..from) {
+            found.fill(b'*');
         }
     }
 }
@@ -66,6 +70,13 @@ fn overhang(bytes: &[u8], secret: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_credential_of_stars_is_no_endless_loop() {
+        let mut scrub = Scrub::new(Arc::new(Credential::from_text("*".repeat(8)).unwrap()));
+        let out = [scrub.pass(Bytes::from("*".repeat(20))), scrub.finish()].concat();
+        assert_eq!(out, "*".repeat(20).into_bytes());
+    }
 
     #[test]
     fn b89_an_echoed_credential_is_masked_wherever_the_stream_is_split() {

@@ -1,21 +1,24 @@
 //! The provider's side: one origin, fixed when the proxy starts. Nothing of a request reaches the URL but a listed path; no redirect is
 //! followed; nothing is sent twice.
 
-use std::time::Duration;
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use tokio::time::timeout;
+use tower_service::Service as _;
 
 /// How long the provider is waited for. Each is named in the refusal it leads to.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// Until the connection stands.
+    /// Until the connection stands: name, TCP and TLS.
     pub connect: Duration,
     /// Until the head of the answer.
     pub head: Duration,
@@ -54,7 +57,9 @@ impl std::str::FromStr for Origin {
     type Err = OriginError;
 
     fn from_str(text: &str) -> Result<Self, OriginError> {
-        let bad = || OriginError(text.to_owned());
+        // What stands before an `@` may be a password.
+        let shown = text.rsplit_once('@').map_or(text, |(_, after)| after);
+        let bad = || OriginError(shown.to_owned());
         let uri: Uri = text.parse().map_err(|_| bad())?;
         let host = uri.host().ok_or_else(bad)?;
         let loopback = matches!(host, "127.0.0.1" | "localhost" | "[::1]");
@@ -67,7 +72,7 @@ impl std::str::FromStr for Origin {
 }
 
 /// Why there was no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
     /// Surely nothing was sent.
     NotSent(&'static str),
@@ -75,62 +80,167 @@ pub(crate) enum NoAnswer {
     Unknown(&'static str),
 }
 
-/// The way to one provider.
-#[derive(Clone)]
+/// The way to one provider: its connections, and how long it is waited for.
+///
+/// The pool is ours and not the client library's, because money hangs on one question it does not answer: of a request that failed on a
+/// connection that had gone stale, did a byte leave?
 pub(crate) struct Upstream {
     origin: Origin,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    connector: HttpsConnector<HttpConnector>,
+    idle: Mutex<Vec<Idle>>,
     timeouts: Timeouts,
 }
+
+struct Idle {
+    to: SendRequest<Full<Bytes>>,
+    since: Instant,
+}
+
+/// Providers close connections that rest longer; one that both sides still hold is worth a handshake.
+const REST: Duration = Duration::from_secs(20);
+/// Resting connections that are kept.
+const RESTING: usize = 16;
+
+/// An answer, and the connection it comes over.
+pub(crate) struct Answer {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) over: Over,
+}
+
+/// The connection of an answer: given back once the answer was read to its end, closed otherwise.
+pub(crate) struct Over(SendRequest<Full<Bytes>>);
 
 impl Upstream {
     pub(crate) fn new(origin: Origin, timeouts: Timeouts) -> Result<Self, rustls::Error> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
-        http.set_connect_timeout(Some(timeouts.connect));
         let connector = HttpsConnectorBuilder::new()
             .with_provider_and_webpki_roots(rustls::crypto::ring::default_provider())?
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
-        let client = Client::builder(TokioExecutor::new())
-            // A second send is a second spend: a stale pooled connection is an error, not a reason to try again.
-            .retry_canceled_requests(false)
-            .pool_idle_timeout(Duration::from_secs(20))
-            .build(connector);
-        Ok(Self { origin, client, timeouts })
+        Ok(Self { origin, connector, idle: Mutex::new(Vec::new()), timeouts })
     }
 
-    /// Sends one request and waits for the head of its answer.
+    /// Sends one request, once, and waits for the head of its answer. Dropped, the connection is closed.
     pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
         query: Option<&str>,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Response<Incoming>, NoAnswer> {
+    ) -> Result<Answer, NoAnswer> {
         let target = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-        let mut parts = self.origin.uri.clone().into_parts();
-        parts.path_and_query = Some(target.parse().map_err(|_| NoAnswer::NotSent("the path cannot be sent"))?);
-        let uri = Uri::from_parts(parts).map_err(|_| NoAnswer::NotSent("the path cannot be sent"))?;
+        let host = self.origin.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+        let (Ok(uri), Some(host)) = (target.parse::<Uri>(), host) else {
+            return Err(NoAnswer::NotSent("the request's path or host cannot be sent"));
+        };
+        headers.insert(header::HOST, host);
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        match tokio::time::timeout(self.timeouts.head, self.client.request(request)).await {
-            Ok(Ok(response)) => Ok(response),
-            // A failed connect is the one fault after which it is certain that not a byte of the request left.
-            Ok(Err(error)) if error.is_connect() => {
-                Err(NoAnswer::NotSent("the provider cannot be reached (connect failed)"))
+        loop {
+            let (mut to, rested) = match self.resting() {
+                Some(to) => (to, true),
+                None => (self.connect().await?, false),
+            };
+            match timeout(self.timeouts.head, to.try_send_request(request)).await {
+                Ok(Ok(response)) => return Ok(Answer { response, over: Over(to) }),
+                Err(_) => {
+                    return Err(NoAnswer::Unknown("the provider did not begin its answer in time (head time-out)"));
+                }
+                // A request that comes back was never written: a connection that rested too long may be tried over another.
+                Ok(Err(mut failed)) => match failed.take_message() {
+                    Some(back) if rested => request = back,
+                    Some(_) => {
+                        return Err(NoAnswer::NotSent("the provider closed the connection before anything was sent"));
+                    }
+                    None => {
+                        return Err(NoAnswer::Unknown("the connection to the provider broke before it answered"));
+                    }
+                },
             }
-            Ok(Err(_)) => Err(NoAnswer::Unknown("the connection to the provider broke before it answered")),
-            Err(_) => Err(NoAnswer::Unknown("the provider did not begin its answer in time (head time-out)")),
         }
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, NoAnswer> {
+        let mut connector = self.connector.clone();
+        let connected = timeout(self.timeouts.connect, async {
+            poll_fn(|context| connector.poll_ready(context)).await.ok()?;
+            let stream = connector.call(self.origin.uri.clone()).await.ok()?;
+            hyper::client::conn::http1::handshake(stream).await.ok()
+        });
+        match connected.await {
+            Ok(Some((to, connection))) => {
+                // Its faults come out at the request that rides on it.
+                tokio::spawn(connection);
+                Ok(to)
+            }
+            Ok(None) => Err(NoAnswer::NotSent(
+                "the provider cannot be reached (connect failed): check the network and the origin, then resume",
+            )),
+            Err(_) => Err(NoAnswer::NotSent(
+                "the provider cannot be reached in time (connect time-out): check the network and the origin, then resume",
+            )),
+        }
+    }
+
+    /// The connection that rested the shortest and can take a request.
+    fn resting(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle();
+        idle.retain(|idle| !idle.to.is_closed() && idle.since.elapsed() < REST);
+        let place = idle.iter().rposition(|idle| idle.to.is_ready())?;
+        Some(idle.swap_remove(place).to)
+    }
+
+    /// Keeps a connection whose answer was read to its end.
+    pub(crate) fn give_back(&self, over: Over) {
+        let mut idle = self.idle();
+        if idle.len() < RESTING && !over.0.is_closed() {
+            idle.push(Idle { to: over.0, since: Instant::now() });
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) const fn timeouts(&self) -> Timeouts {
         self.timeouts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_https_or_plain_on_loopback_and_nothing_more() {
+        for good in [
+            "https://api.anthropic.com",
+            "https://h:8443/",
+            "http://127.0.0.1:9",
+            "http://localhost:9",
+            "http://[::1]:9",
+        ] {
+            assert!(good.parse::<Origin>().is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "api.anthropic.com",
+            "http://api.anthropic.com",
+            "http://127.0.0.1.evil.example",
+            "https://h/v1",
+            "https://h?x",
+            "https://user:pass@h",
+            "https://h#f",
+            "ftp://127.0.0.1",
+            "http://10.0.0.1",
+        ] {
+            assert!(bad.parse::<Origin>().is_err(), "{bad}");
+        }
     }
 }

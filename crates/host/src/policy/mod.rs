@@ -61,11 +61,11 @@ pub enum RouteMethod {
 }
 
 impl RouteMethod {
-    fn is(self, method: &Method) -> bool {
+    pub(crate) const fn as_http(self) -> Method {
         match self {
-            Self::Get => method == Method::GET,
-            Self::Head => method == Method::HEAD,
-            Self::Post => method == Method::POST,
+            Self::Get => Method::GET,
+            Self::Head => Method::HEAD,
+            Self::Post => Method::POST,
         }
     }
 }
@@ -85,5 +85,9 @@ pub enum RouteKind {
 
 /// The route of a request.
 pub(crate) fn route(policy: &dyn ProviderPolicy, method: &Method, path: &str, query: Option<&str>) -> Option<Route> {
-    policy.routes().iter().copied().find(|route| route.method.is(method) && route.path == path && route.query == query)
+    policy
+        .routes()
+        .iter()
+        .copied()
+        .find(|route| route.method.as_http() == *method && route.path == path && route.query == query)
 }

@@ -2,6 +2,8 @@
 //! its figures replace and are never added. With server tools its totals exceed the start's and carry no split by cache lifetime: the
 //! remainder counts as written for five minutes. `iterations` hold passes the totals leave out.
 
+use std::borrow::Cow;
+
 use agentrun_kernel::{Iteration, Usage};
 use serde::Deserialize;
 
@@ -75,13 +77,14 @@ impl Counts {
             speed: self.speed.filter(standard),
             geo: self.inference_geo.filter(standard),
             web_searches: self.server_tool_use.unwrap_or_default().web_search_requests,
+            // A pass without figures was billed all the same: then the whole is not known.
             iterations: self
                 .iterations
                 .unwrap_or_default()
                 .into_iter()
                 .filter(|pass| pass.kind != IN_TOTALS)
-                .filter_map(Pass::iteration)
-                .collect(),
+                .map(Pass::iteration)
+                .collect::<Option<_>>()?,
         })
     }
 }
@@ -101,65 +104,80 @@ struct Answer {
     usage: Counts,
 }
 
+/// One shape for every event: those that carry no usage then cost one pass over their bytes and no tree.
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Event {
-    MessageStart {
-        message: Answer,
-    },
-    MessageDelta {
-        #[serde(default)]
-        delta: Delta,
-        #[serde(default)]
-        usage: Counts,
-    },
-    MessageStop,
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Delta {
-    stop_reason: Option<String>,
+struct Event<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    message: Option<Answer>,
+    #[serde(default)]
+    usage: Option<Counts>,
 }
 
 /// A streamed answer.
 #[derive(Default)]
 pub(crate) struct AnthropicStream {
     events: Events,
+    read: Read,
+}
+
+#[derive(Default)]
+struct Read {
     model: Option<String>,
     id: Option<String>,
     counts: Counts,
-    whole: bool,
+    /// A `message_delta` said how much was written. What `message_start` says of it is a beginning.
+    output_is_final: bool,
+    /// `message_stop` came: until then another cumulative delta may.
+    stopped: bool,
+    /// Something was no event of this API, or too long: the figures cannot be trusted.
     broken: bool,
+}
+
+impl Read {
+    fn event(&mut self, data: &[u8]) {
+        let Ok(event) = serde_json::from_slice::<Event<'_>>(data) else {
+            self.broken = true;
+            return;
+        };
+        match (event.kind.as_ref(), event.message, event.usage) {
+            ("message_start", Some(message), _) => {
+                // A second start would be another answer's figures over the first one's.
+                self.broken |= self.model.replace(message.model).is_some();
+                self.id = message.id;
+                self.counts.replace(message.usage);
+            }
+            ("message_start", None, _) => self.broken = true,
+            ("message_delta", _, Some(usage)) => {
+                self.output_is_final |= usage.output_tokens.is_some();
+                self.counts.replace(usage);
+            }
+            ("message_stop", ..) => self.stopped = true,
+            // Not an end of its own: what was billed until it is not known.
+            ("error", ..) => self.broken = true,
+            _ => {}
+        }
+    }
 }
 
 impl Tap for AnthropicStream {
     fn feed(&mut self, bytes: &[u8]) {
-        let Self { events, model, id, counts, whole, broken } = self;
-        let within = events.feed(bytes, |data| match serde_json::from_slice::<Event>(data) {
-            Ok(Event::MessageStart { message }) => {
-                *model = Some(message.model);
-                *id = message.id;
-                counts.replace(message.usage);
-            }
-            Ok(Event::MessageDelta { delta, usage }) => {
-                counts.replace(usage);
-                *whole |= delta.stop_reason.is_some();
-            }
-            Ok(Event::MessageStop) => *whole = true,
-            Ok(Event::Other) => {}
-            Err(_) => *broken = true,
-        });
-        *broken |= !within;
+        let Self { events, read } = self;
+        let within = events.feed(bytes, |data| read.event(data));
+        read.broken |= !within;
+    }
+
+    fn is_whole(&self) -> bool {
+        self.read.stopped
     }
 
     fn finish(self: Box<Self>) -> Option<Metered> {
-        if !self.whole || self.broken {
+        let Read { model, id, counts, output_is_final, stopped, broken } = self.read;
+        if broken || !stopped || !output_is_final {
             return None;
         }
-        Some(Metered { model: self.model?, id: self.id, usage: self.counts.usage()? })
+        Some(Metered { model: model?, id, usage: counts.usage()? })
     }
 }
 
@@ -176,6 +194,10 @@ impl Tap for AnthropicJson {
         if !self.over {
             self.body.extend_from_slice(bytes);
         }
+    }
+
+    fn is_whole(&self) -> bool {
+        false
     }
 
     fn finish(self: Box<Self>) -> Option<Metered> {
@@ -221,12 +243,65 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_cut_before_its_stop_reason_says_nothing() {
-        let end = STREAM.find("event: message_delta").unwrap();
-        let last = STREAM.rfind("event: message_delta").unwrap();
-        for cut in [0, end, last, last + 40] {
+    fn b90_a_stream_cut_anywhere_before_its_stop_says_nothing() {
+        let stop = STREAM.len() - 1;
+        for cut in 0..=stop {
             assert_eq!(metered(&[&STREAM.as_bytes()[..cut]]), None, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn b90_byte_by_byte_and_with_other_line_ends_it_says_the_same() {
+        let whole = metered(&[STREAM.as_bytes()]);
+        assert!(whole.is_some());
+        let bytes: Vec<&[u8]> = STREAM.as_bytes().chunks(1).collect();
+        assert_eq!(metered(&bytes), whole);
+        let with_crlf = STREAM.replace('\n', "\r\n").replace("event: ping", ": a comment\r\nevent: ping");
+        let bytes: Vec<&[u8]> = with_crlf.as_bytes().chunks(1).collect();
+        assert_eq!(metered(&bytes), whole);
+    }
+
+    #[test]
+    fn b90_what_cannot_be_trusted_is_not_counted() {
+        let start = STREAM.find("event: message_delta").unwrap();
+        let (head, tail) = STREAM.split_at(start);
+        let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n";
+        let half = "event: content_block_delta\ndata: {\"type\":\"content_bl\n\n";
+        let second = head;
+        for between in [error, half, second] {
+            assert_eq!(metered(&[head.as_bytes(), between.as_bytes(), tail.as_bytes()]), None, "{between}");
+        }
+        for (from, to) in [
+            // No delta says how much was written: the start's figure is only a beginning.
+            ("\"usage\":{\"output_tokens\":7}", "\"usage\":{}"),
+            ("\"input_tokens\":10", "\"input_tokens\":-10"),
+            ("\"input_tokens\":10", "\"input_tokens\":1e1"),
+            ("\"input_tokens\":10,", ""),
+        ] {
+            let changed = STREAM.replace(from, to).replace(
+                "\"usage\":{\"output_tokens\":20}",
+                if to.contains("{}") { "\"usage\":{}" } else { "\"usage\":{\"output_tokens\":20}" },
+            );
+            assert_ne!(changed, STREAM);
+            assert_eq!(metered(&[changed.as_bytes()]), None, "{to}");
+        }
+    }
+
+    #[test]
+    fn b90_the_same_usage_streamed_or_not_is_read_the_same() {
+        let usage = "{\"input_tokens\":10,\"cache_creation_input_tokens\":30,\"cache_read_input_tokens\":5,\"cache_creation\":{\"ephemeral_5m_input_tokens\":10,\"ephemeral_1h_input_tokens\":15},\"output_tokens\":20,\"service_tier\":\"standard\"}";
+        let mut tap = Box::new(AnthropicJson::default());
+        tap.feed(
+            format!("{{\"id\":\"msg_1\",\"type\":\"message\",\"model\":\"claude-x\",\"usage\":{usage}}}").as_bytes(),
+        );
+        assert_eq!(tap.finish(), metered(&[STREAM.as_bytes()]));
+    }
+
+    #[test]
+    fn b90_a_billed_pass_without_figures_leaves_the_whole_unknown() {
+        let mut tap = Box::new(AnthropicJson::default());
+        tap.feed(br#"{"model":"m","usage":{"input_tokens":1,"output_tokens":1,"iterations":[{"type":"compaction"}]}}"#);
+        assert_eq!(tap.finish(), None);
     }
 
     #[test]

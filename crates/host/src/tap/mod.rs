@@ -11,6 +11,8 @@ use agentrun_kernel::Usage;
 pub trait Tap: Send {
     /// The next bytes, as received.
     fn feed(&mut self, bytes: &[u8]);
+    /// Whether the response has said all that `finish` will say, so that its end is a formality.
+    fn is_whole(&self) -> bool;
     /// What the whole response says of itself; `None` when it was cut or does not say.
     fn finish(self: Box<Self>) -> Option<Metered>;
 }

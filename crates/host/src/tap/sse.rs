@@ -1,6 +1,6 @@
 //! Server-sent events over any split of the bytes: CRLF or LF, comments, several data lines. An event counts once its blank line came.
 
-/// Largest event that is read. What is longer is skipped, and its response's usage is unknown.
+/// Largest event that is read. After a longer one nothing more is read: its response's usage is unknown.
 const EVENT_BYTES: usize = 8 << 20;
 
 /// Splits a stream into the data of its events.
@@ -20,6 +20,14 @@ impl Events {
                 self.overflow = true;
                 self.line.clear();
                 self.data.clear();
+            }
+            if self.overflow {
+                break;
+            }
+            // Most lines come in one piece, and are read where they stand.
+            if self.line.is_empty() && part.ends_with(b"\n") {
+                self.end_line(part, &mut event);
+                continue;
             }
             self.line.extend_from_slice(part);
             if part.ends_with(b"\n") {
@@ -52,6 +60,18 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_beyond_the_bound_ends_the_reading_and_holds_no_memory() {
+        let mut events = Events::default();
+        let piece = vec![b'x'; 1 << 20];
+        assert!(events.feed(b"data: ", |_| {}));
+        let within: Vec<bool> = (0..10).map(|_| events.feed(&piece, |_| {})).collect();
+        assert_eq!((within.first(), within.last()), (Some(&true), Some(&false)));
+        let mut seen = 0;
+        assert!(!events.feed(b"\n\ndata: later\n\n", |_| seen += 1));
+        assert_eq!((seen, events.line.len()), (0, 0));
+    }
 
     #[test]
     fn events_are_the_same_however_the_bytes_are_split() {

@@ -1,0 +1,252 @@
+//! The head of a request as it came over the wire, read beside hyper. hyper hides what two readers could understand differently: of two
+//! lengths it keeps one, it drops `#fragment`, it takes absolute targets and bare line feeds. A [`Watched`] stream sees the same bytes,
+//! judges each head strictly, and leaves its verdict for the request that hyper makes of it.
+//!
+//! ```text
+//!  socket ─► Watched ─► hyper ─► Door::handle(request)
+//!               └─ verdict of each head, in order ──┘
+//! ```
+//! A body must announce its length, so the watch always knows where the next head begins; after one bad head it trusts nothing more.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use http::StatusCode;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::edge::{Malformed, bad};
+
+/// Largest head. Claude Code's is about 2 KiB.
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
+
+/// Verdicts on the heads of one connection.
+#[derive(Clone, Default)]
+pub(crate) struct Verdicts(Arc<Mutex<Watch>>);
+
+#[derive(Default)]
+struct Watch {
+    /// The head so far; empty between requests.
+    head: Vec<u8>,
+    /// Bytes of the current body that are still to come.
+    body: u64,
+    verdicts: VecDeque<Result<(), Malformed>>,
+    broken: Option<Malformed>,
+}
+
+impl Verdicts {
+    /// The verdict on the head of the request that hyper hands over next. Taken once a request, in order.
+    pub(crate) fn next(&self) -> Result<(), Malformed> {
+        let mut watch = self.watch();
+        match (watch.verdicts.pop_front(), watch.broken) {
+            (Some(verdict), _) => verdict,
+            (None, Some(broken)) => Err(broken),
+            // hyper saw a head where the watch saw none: the two disagree about where it began.
+            (None, None) => Err(bad("the head of the request is ambiguous")),
+        }
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch {
+    fn see(&mut self, mut bytes: &[u8]) {
+        while self.broken.is_none() && !bytes.is_empty() {
+            if self.body > 0 {
+                let skipped = usize::try_from(self.body).unwrap_or(usize::MAX).min(bytes.len());
+                self.body = self.body.saturating_sub(skipped as u64);
+                bytes = bytes.get(skipped..).unwrap_or_default();
+                continue;
+            }
+            // Line by line, so that a bare line feed or an endless head is seen before hyper acts on it.
+            let line = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at.saturating_add(1));
+            let (line, rest) = bytes.split_at_checked(line).unwrap_or((bytes, &[]));
+            bytes = rest;
+            self.head.extend_from_slice(line);
+            if let Err(malformed) = self.line_came() {
+                self.broken = Some(malformed);
+            }
+        }
+    }
+
+    fn line_came(&mut self) -> Result<(), Malformed> {
+        if self.head.len() > HEAD_BYTES {
+            return Err(Malformed {
+                status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                what: "the head is over 64 KiB",
+            });
+        }
+        if !self.head.ends_with(b"\n") {
+            return Ok(());
+        }
+        if !self.head.ends_with(b"\r\n") {
+            return Err(bad("lines of the head must end with CRLF"));
+        }
+        // The one empty line that a client may leave after its last body.
+        if self.head == b"\r\n" {
+            self.head.clear();
+        } else if self.head.ends_with(b"\r\n\r\n") {
+            self.body = body_length(&self.head)?;
+            self.head.clear();
+            self.verdicts.push_back(Ok(()));
+        }
+        Ok(())
+    }
+}
+
+/// How long the body after this head is, if the head can be read in one way only.
+fn body_length(head: &[u8]) -> Result<u64, Malformed> {
+    let head = std::str::from_utf8(head).map_err(|_| bad("the head must be ASCII"))?;
+    let mut lines = head.split("\r\n").take_while(|line| !line.is_empty());
+    let mut words = lines.next().unwrap_or_default().split(' ');
+    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(bad("the request line must be a method, a path and a version"));
+    };
+    if version != "HTTP/1.1" {
+        return Err(Malformed { status: StatusCode::HTTP_VERSION_NOT_SUPPORTED, what: "HTTP/1.1 only" });
+    }
+    if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        return Err(bad("the method must be a word in capitals"));
+    }
+    if !target.starts_with('/') || !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return Err(bad("the target must be a path, without a fragment"));
+    }
+    let (mut length, mut hosts) = (None, 0_u32);
+    for line in lines {
+        let (name, value) = line.split_once(':').ok_or(bad("a header line has no colon"))?;
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(bad("a header's name must end at its colon, and a header on one line"));
+        }
+        if value.bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte)) {
+            return Err(bad("a header's value has characters that are not printable ASCII"));
+        }
+        let value = value.trim_matches([' ', '\t']);
+        if name.eq_ignore_ascii_case("content-length") {
+            let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            let stated = if digits { value.parse::<u64>().ok() } else { None };
+            if length.replace(stated.ok_or(bad("Content-Length must be a number"))?).is_some() {
+                return Err(bad("one Content-Length at most"));
+            }
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            return Err(if value.eq_ignore_ascii_case("chunked") && !announces_length(head) {
+                Malformed { status: StatusCode::LENGTH_REQUIRED, what: "the body must come with its Content-Length" }
+            } else {
+                bad("Content-Length only, no Transfer-Encoding")
+            });
+        } else if name.eq_ignore_ascii_case("host") {
+            hosts = hosts.saturating_add(1);
+        }
+    }
+    if hosts > 1 {
+        return Err(bad("one Host at most"));
+    }
+    Ok(length.unwrap_or(0))
+}
+
+fn announces_length(head: &str) -> bool {
+    head.split("\r\n")
+        .any(|line| line.split_once(':').is_some_and(|(name, _)| name.eq_ignore_ascii_case("content-length")))
+}
+
+/// A stream whose incoming bytes are watched.
+pub(crate) struct Watched<S> {
+    stream: S,
+    verdicts: Verdicts,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(stream: S) -> (Self, Verdicts) {
+        let verdicts = Verdicts::default();
+        (Self { stream, verdicts: verdicts.clone() }, verdicts)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = into.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, into);
+        if let Some(fresh) = into.filled().get(before..).filter(|fresh| !fresh.is_empty()) {
+            this.verdicts.watch().see(fresh);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdicts(parts: &[&[u8]]) -> Vec<Result<(), u16>> {
+        let mut watch = Watch::default();
+        for part in parts {
+            watch.see(part);
+        }
+        let mut all: Vec<_> =
+            watch.verdicts.drain(..).map(|verdict| verdict.map_err(|bad| bad.status.as_u16())).collect();
+        all.extend(watch.broken.map(|bad| Err(bad.status.as_u16())));
+        all
+    }
+
+    #[test]
+    fn b82_heads_are_found_behind_bodies_however_the_bytes_are_split() {
+        // The first body looks like a head, and must not be taken for one.
+        let text = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nGET / \r\n\r\n\r\nGET /b HTTP/1.1\r\n\r\nGET #c HTTP/1.1\r\n\r\n";
+        for split in 0..=text.len() {
+            let (head, tail) = text.split_at(split);
+            assert_eq!(verdicts(&[head, tail]), [Ok(()), Ok(()), Err(400)], "{split}");
+        }
+    }
+
+    #[test]
+    fn b82_nothing_is_trusted_after_a_bad_head() {
+        let watched = Verdicts::default();
+        watched.watch().see(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        for _ in 0..3 {
+            assert_eq!(watched.next().unwrap_err().status, 400);
+        }
+    }
+
+    #[test]
+    fn a_head_without_end_is_not_kept() {
+        let mut watch = Watch::default();
+        watch.see(b"GET / HTTP/1.1\r\n");
+        for _ in 0..HEAD_BYTES {
+            watch.see(b"x");
+        }
+        assert_eq!(watch.broken.map(|bad| bad.status.as_u16()), Some(431));
+        watch.see(&[b'x'; 1 << 20]);
+        assert!(watch.head.len() < HEAD_BYTES + 2);
+    }
+}
