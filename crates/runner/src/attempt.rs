@@ -404,6 +404,10 @@ impl<'a> Attempt<'a> {
             }
             Ok(Next::Idle) => Err(self
                 .fail(NodeWord::Storage, "nothing waits to be sent, though the session has not answered".to_owned())),
+            Err(RecoveryError::Ledger(LedgerError::Cut)) => {
+                self.own_bounds().await?;
+                Err(self.stopped())
+            }
             Err(error) => Err(self.recovery(error)),
         }
     }
@@ -720,7 +724,7 @@ fn of_ledger(step: &Step, error: &LedgerError) -> NodeError {
         LedgerError::Drive(error) => of_drive(step, error),
         LedgerError::Store(error) => storage(step, error),
         LedgerError::Denied(denied) => NodeError::new(&step.session, word_of(denied), denied.to_string()),
-        other @ (LedgerError::Fault(_) | LedgerError::Busy) => {
+        other @ (LedgerError::Fault(_) | LedgerError::Cut | LedgerError::Busy) => {
             NodeError::new(&step.session, NodeWord::Storage, other.to_string())
         }
     }

@@ -34,6 +34,9 @@ pub(crate) enum LedgerError {
     /// A ledger whose records do not fit.
     #[error(transparent)]
     Fault(#[from] LedgerFault),
+    /// The step was cut by a stop or a bound; the attempt's own trouble says which.
+    #[error("the step was cut before it had an outcome")]
+    Cut,
     /// Others were first too often.
     #[error("the run's ledger is too busy: {TRIES} tries lost; resume the session")]
     Busy,

@@ -13,7 +13,7 @@ use agentrun_adapter::{Answer, Observed, Tail, ToolCall, ToolHost, ToolSpec};
 use agentrun_cap::{Scope, Word, fits};
 use agentrun_kernel::{
     Batch, Begun, Body, Candidate, Delivered, Digest, Drive, DriveError, Effect, EffectKey, EffectKind, EffectSpec,
-    HoldId, LedgerBody, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel, StopRaiser, StopSignal,
+    HoldId, LedgerBody, NativeCall, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel, StopRaiser, StopSignal,
     Usd, Verdict, Why,
 };
 use async_trait::async_trait;
@@ -142,6 +142,22 @@ impl Bridge {
         let intent = &effect.intent;
         let safe = self.shared.tool(&intent.name).is_some_and(|tool| tool.replay == Replay::Safe);
         safe && self.shared.misfit(&intent.name, &intent.arguments).is_none()
+    }
+
+    /// Whether a tool is run here, and not by the harness.
+    pub(crate) fn runs(&self, tool: &str) -> bool {
+        tool == SUBMIT || self.shared.tool(tool).is_some()
+    }
+
+    /// Runs a call that the history holds and that never began: its native bytes are in the records already.
+    pub(crate) async fn run_new(&self, call: NativeCall, ordinal: u32) -> Result<(), LedgerError> {
+        let NativeCall { call, tool, arguments } = call;
+        let call = ToolCall { call, tool, arguments, ordinal, tail: Tail::none() };
+        match self.call(call).await {
+            Ok(Answer::Text { .. }) => Ok(()),
+            Ok(Answer::Withhold) => Err(LedgerError::Cut),
+            Err(restart) => Err(LedgerError::Drive(DriveError::Restart(restart))),
+        }
     }
 
     /// Runs an open effect of an earlier epoch again, under its first intent.

@@ -90,6 +90,7 @@ impl Recovery<'_> {
                         self.bridge.interrupt(&key).await?;
                     }
                 }
+                Decision::RunNew { call, ordinal } => self.bridge.run_new(call, ordinal).await?,
                 Decision::Review(candidate) => self.bridge.review_again(&candidate).await?,
                 Decision::Repair(want) => {
                     self.repair(&want).await?;
@@ -124,7 +125,8 @@ impl Recovery<'_> {
     fn decision(&self, survey: &Survey, gate_open: bool) -> Decision {
         let state = self.drive.state();
         let rerunnable = |key: &EffectKey| state.effect(key).is_some_and(|effect| self.bridge.rerunnable(effect));
-        decide(&state, survey, Today { own_ids: self.own_ids, gate_open, rerunnable: &rerunnable })
+        let ours = |tool: &str| self.bridge.runs(tool);
+        decide(&state, survey, Today { own_ids: self.own_ids, gate_open, rerunnable: &rerunnable, ours: &ours })
     }
 
     /// A request or decision that was cut: it may have been spent, so its hold counts in full.

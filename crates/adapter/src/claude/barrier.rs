@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use agentrun_kernel::Durability;
+use agentrun_kernel::{Batch, Body, Drive, Durability, NativeWrite};
 use async_trait::async_trait;
 
 use super::history::session_of;
 use super::launch::CONFIG_FOLDER;
-use super::transcript::{holds_call, holds_message, holds_results, results_of, results_sent};
+use super::transcript::{Transcript, holds_call, holds_message, holds_results, results_of, results_sent};
 use crate::journal::{Journal, JournalError, Tail};
 use crate::seat::RequestBarrier;
 
@@ -72,6 +72,19 @@ impl TranscriptBarrier {
             Some(stream) => self.journal.mirror(&[stream], durability).await,
             None => Ok(()),
         }
+    }
+
+    /// Cuts a take-up that failed off the transcript, in the records first: then the turn can be taken up again.
+    pub(super) async fn cut_failed_take_up(&self, drive: &Drive) -> Result<(), JournalError> {
+        let Some(stream) = self.stream().await else { return Ok(()) };
+        let path = self.journal.home().join(stream);
+        let io = |error| JournalError::Io { path: path.clone(), error };
+        let bytes = tokio::fs::read(&path).await.map_err(io)?;
+        let Some(offset) = Transcript::read(&bytes).failed_take_up() else { return Ok(()) };
+        let cut = NativeWrite { stream: stream.to_owned(), offset, bytes: Arc::from([]) };
+        drive.append(Batch::of([Body::Native(cut)]), None).await?;
+        let file = tokio::fs::OpenOptions::new().write(true).open(&path).await.map_err(io)?;
+        file.set_len(offset).await.map_err(io)
     }
 
     /// Whether there is a transcript.

@@ -19,6 +19,7 @@ use super::turn::{Offered, Running};
 use super::wire::{self, Asked, Initialized, Line};
 use crate::adapter::{Admission, Capabilities};
 use crate::error::{AdapterError, AdapterErrorKind};
+use crate::journal::JournalError;
 use crate::seat::{ModelEndpoint, RequestBarrier, Seat};
 use crate::session::{AdapterSession, CloseReport, NativeIdentity, Start, Turn, TurnEnd};
 
@@ -160,6 +161,13 @@ impl AdapterSession for ClaudeSession {
         if takes_up && let Some(child) = self.child.take() {
             // Only a program that reads the cut turn at its start takes it up.
             self.end(child, Duration::ZERO).await;
+        }
+        if takes_up {
+            let cut = self.transcript.cut_failed_take_up(&self.seat.drive).await;
+            cut.map_err(|error| match error {
+                JournalError::Drive(error) => not_placed(error),
+                other => AdapterError::new(AdapterErrorKind::History, other.to_string()),
+            })?;
         }
         self.transcript.expect_message(match &start {
             Start::Place(ticket) => ticket.id().as_str(),

@@ -12,6 +12,8 @@ const SHARED_FIELDS: [&str; 7] = ["isSidechain", "userType", "entrypoint", "cwd"
 /// What the model wrote, or an answer to it, as one line of the chain.
 #[derive(Debug)]
 struct Link {
+    /// Where its line begins.
+    at: u64,
     uuid: String,
     prompt_id: Option<String>,
     shared: Map<String, Value>,
@@ -111,7 +113,7 @@ impl Transcript {
                 it.open_line = !whole;
             }
             if let Ok(value) = value {
-                it.links.extend(link(value));
+                it.links.extend(link(value).map(|link| Link { at, ..link }));
             }
             at = next;
         }
@@ -182,6 +184,21 @@ impl Transcript {
         }
     }
 
+    /// Where a take-up that failed begins: the program's own note on it, with nothing behind it but the words on a failed request. It takes
+    /// up a cut turn only from a history that shows it cut, and such an end it calls done: asked again it goes idle and asks nobody.
+    pub(super) fn failed_take_up(&self) -> Option<u64> {
+        let mut failed = false;
+        for link in self.links.iter().rev() {
+            match &link.what {
+                What::ApiError => failed = true,
+                What::Other => {}
+                What::Message { meta: true } => return failed.then_some(link.at),
+                _ => return None,
+            }
+        }
+        None
+    }
+
     /// Ids of the responses that are here. One whose calls never arrived does not count: it can still be written whole.
     pub(super) fn responses(&self) -> Vec<String> {
         let mut whole: BTreeMap<&str, bool> = BTreeMap::new();
@@ -237,7 +254,7 @@ fn link(value: Map<String, Value>) -> Option<Link> {
         ("attachment", "hook_stopped_continuation") => What::HookStopped,
         _ => What::Other,
     };
-    Some(Link { uuid: raw.uuid, prompt_id: raw.prompt_id, shared, timestamp, what })
+    Some(Link { at: 0, uuid: raw.uuid, prompt_id: raw.prompt_id, shared, timestamp, what })
 }
 
 /// Lines to add to a transcript. Each call looks at what is there already, so that a repair cut in the middle and begun again adds

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::state::SessionState;
+use super::state::{Effect, OpenTurn, SessionState};
 use crate::ids::{CallId, EffectKey, MessageId, SubmissionId, TurnId};
 use crate::record::{Candidate, EffectKind, Failed, OutcomeEnd, Parked, Placed, Replay, TurnEndHow};
 
@@ -93,6 +93,13 @@ pub enum Decision {
     RunAgain(EffectKey),
     /// End as interrupted; the model is told, nothing is run.
     Interrupt(Vec<EffectKey>),
+    /// The history holds a call of our tool that never began: run it as new.
+    RunNew {
+        /// The call.
+        call: NativeCall,
+        /// How many results the history holds for its id.
+        ordinal: u32,
+    },
     /// Ask the review again.
     Review(Arc<Candidate>),
     /// Make the restored history say what the records say.
@@ -141,6 +148,9 @@ pub struct Today<'a> {
     pub gate_open: bool,
     /// Whether an effect may run again: its tool is safe today as in the record, and its stored arguments still fit.
     pub rerunnable: &'a dyn Fn(&EffectKey) -> bool,
+    /// Whether a tool is run by us: a call of it that the history holds and that never began is begun now. Only the harness can run its
+    /// own tools.
+    pub ours: &'a dyn Fn(&str) -> bool,
 }
 
 /// The next thing to do.
@@ -172,7 +182,7 @@ pub fn decide(state: &SessionState, survey: &Survey, today: Today<'_>) -> Decisi
     if let Some(candidate) = state.undecided() {
         return Decision::Review(candidate.clone());
     }
-    if let Some(decision) = open_turn(state, survey, today.own_ids) {
+    if let Some(decision) = open_turn(state, survey, today) {
         return decision;
     }
     let waits = |unsent: bool| {
@@ -240,28 +250,38 @@ fn open_tools(state: &SessionState, rerunnable: &dyn Fn(&EffectKey) -> bool) -> 
     (!ended.is_empty()).then_some(Decision::Interrupt(ended))
 }
 
-fn open_turn(state: &SessionState, survey: &Survey, own_ids: bool) -> Option<Decision> {
+fn open_turn(state: &SessionState, survey: &Survey, today: Today<'_>) -> Option<Decision> {
     let turn = state.open_turn.as_ref()?;
     let placed = state.message(&turn.message)?.placed.clone();
     let taken = survey.taken.contains(&turn.message);
     if taken {
-        let repairs = repairs(state, survey, turn);
-        if !repairs.is_empty() {
-            return Some(Decision::Repair(repairs));
+        let lacking = lacking_responses(state, survey, turn);
+        if !lacking.is_empty() {
+            return Some(Decision::Repair(lacking));
+        }
+        if let Some(call) =
+            survey.open_calls.iter().find(|call| begun(state, turn, call).is_none() && (today.ours)(&call.tool))
+        {
+            let ordinal = survey.answered.iter().filter(|answered| **answered == call.call).count();
+            return Some(Decision::RunNew { call: call.clone(), ordinal: u32::try_from(ordinal).unwrap_or(u32::MAX) });
+        }
+        let answers = lacking_answers(state, survey, turn);
+        if !answers.is_empty() {
+            return Some(Decision::Repair(answers));
         }
         if survey.ended {
             return Some(Decision::EndTurn { turn: turn.id.clone(), how: TurnEndHow::Done });
         }
         return Some(Decision::Continue(placed));
     }
-    if own_ids {
+    if today.own_ids {
         return Some(Decision::PlaceAgain(placed));
     }
     Some(Decision::CarryOn { turn: turn.id.clone(), unsent: placed.carries.clone() })
 }
 
-fn repairs(state: &SessionState, survey: &Survey, turn: &super::state::OpenTurn) -> Vec<Repair> {
-    let mut repairs = Vec::new();
+/// Responses that were paid for and never reached the history. They come before the calls they hold are looked at.
+fn lacking_responses(state: &SessionState, survey: &Survey, turn: &OpenTurn) -> Vec<Repair> {
     let mut lacking: Vec<_> = state
         .effects()
         .filter(|effect| effect.intent.effect == EffectKind::Request && effect.intent.turn.as_ref() == Some(&turn.id))
@@ -274,14 +294,21 @@ fn repairs(state: &SessionState, survey: &Survey, turn: &super::state::OpenTurn)
         })
         .collect();
     lacking.sort_by_key(|(seq, _)| *seq);
-    repairs.extend(lacking.into_iter().map(|(_, repair)| repair));
-    for open in &survey.open_calls {
-        let recorded = state.effect_of_call(&open.call).filter(|effect| effect.intent.turn.as_ref() == Some(&turn.id));
-        let (text, is_error) = match recorded.and_then(|effect| effect.outcome.as_ref()) {
+    lacking.into_iter().map(|(_, repair)| repair).collect()
+}
+
+/// The effect that a call of the history began in this turn.
+fn begun<'s>(state: &'s SessionState, turn: &OpenTurn, call: &NativeCall) -> Option<&'s Effect> {
+    state.effect_of_call(&call.call).filter(|effect| effect.intent.turn.as_ref() == Some(&turn.id))
+}
+
+fn lacking_answers(state: &SessionState, survey: &Survey, turn: &OpenTurn) -> Vec<Repair> {
+    let answer = |open: &NativeCall| {
+        let (text, is_error) = match begun(state, turn, open).and_then(|effect| effect.outcome.as_ref()) {
             Some(outcome) => (outcome.text.clone(), outcome.end != OutcomeEnd::Ok),
             None => (Arc::from(NOT_RUN), true),
         };
-        repairs.push(Repair::Answer { call: open.call.clone(), text, is_error });
-    }
-    repairs
+        Repair::Answer { call: open.call.clone(), text, is_error }
+    };
+    survey.open_calls.iter().map(answer).collect()
 }

@@ -210,13 +210,15 @@ impl Task {
             return Ok(Begun::Known(outcome));
         }
         let mut bodies = before;
-        bodies.push(Body::Intent(spec.intent()));
         if let Some((end, text)) = repeated(&spec, &state, &self.earlier) {
+            // Answered or refused here, so nothing is paid: the intent names no hold.
+            bodies.push(Body::Intent(EffectSpec { paid: None, ..spec.clone() }.intent()));
             let outcome = Outcome::new(spec.key.clone(), end, text);
             bodies.push(Body::Outcome(outcome.clone()));
             self.append(Batch::of(bodies), None).await?;
             return Ok(Begun::Known(Arc::new(outcome)));
         }
+        bodies.push(Body::Intent(spec.intent()));
         self.append(Batch::of(bodies), also).await?;
         Ok(self.open(spec.key))
     }
