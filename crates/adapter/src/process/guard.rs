@@ -16,6 +16,7 @@
 //! another thread may have held the allocator's lock when the process was copied.
 #![allow(unsafe_code)] // fork, prctl, signals and raw reads between fork and exec have no safe form
 
+use std::ffi::{CStr, CString};
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
@@ -28,15 +29,9 @@ compile_error!(
     "agentrun supervises harnesses with Linux subreapers and parent-death signals; there is no guard for this system yet"
 );
 
-/// The guard's name in process lists. The sweep knows a living guard by it.
-pub(super) const GUARD_NAME: &str = "agentrun-guard";
-
-/// The same for the kernel, which takes at most 15 bytes and a NUL.
-const GUARD_NAME_C: &std::ffi::CStr = c"agentrun-guard";
-
 /// The list of a thread's children. The guard has one thread, so for it this is all there is below it.
 pub(super) const CHILDREN: &str = "/proc/thread-self/children";
-const CHILDREN_C: &std::ffi::CStr = c"/proc/thread-self/children";
+const CHILDREN_C: &CStr = c"/proc/thread-self/children";
 
 /// Between two rounds of killing, in milliseconds, when no child's death comes first.
 const ROUND_MS: c_int = 20;
@@ -49,12 +44,12 @@ const KERNEL_SIGSET_BYTES: usize = 8;
 pub(super) struct Report(PipeReader);
 
 /// Puts a guard between us and what `command` will run. The child `command` gives is the guard. Dropping the writer, the life pipe,
-/// ends the program and everything below it.
-pub(super) fn arm(command: &mut Command) -> io::Result<(PipeWriter, Report)> {
+/// ends the program and everything below it. `name` is what process lists show; the kernel takes 15 bytes of it.
+pub(super) fn arm(command: &mut Command, name: CString) -> io::Result<(PipeWriter, Report)> {
     // Both pipes are close-on-exec: the program has neither.
     let (life_read, life) = io::pipe()?;
     let (report, report_write) = io::pipe()?;
-    let split = move || split(life_read.as_raw_fd(), report_write.as_raw_fd());
+    let split = move || split(life_read.as_raw_fd(), report_write.as_raw_fd(), &name);
     // SAFETY: `split` and all it calls make only async-signal-safe calls, allocate nothing and take no lock.
     unsafe { command.pre_exec(split) };
     Ok((life, Report(report)))
@@ -79,7 +74,7 @@ impl Report {
 }
 
 /// Runs in the forked child: becomes the guard and never returns, but for the program, which returns to be exec'd.
-fn split(life: c_int, report: c_int) -> io::Result<()> {
+fn split(life: c_int, report: c_int, name: &CStr) -> io::Result<()> {
     // SAFETY: plain system calls on values of our own; the signal sets are initialised by sigfillset before they are read. Bare
     // `clone` without flags is a fork that runs no at-fork handlers, which could take locks another thread held.
     unsafe {
@@ -96,7 +91,7 @@ fn split(life: c_int, report: c_int) -> io::Result<()> {
         match libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
             -1 => Err(io::Error::last_os_error()),
             0 => become_program(guard),
-            program => stand_guard(program as pid_t, life, report),
+            program => stand_guard(program as pid_t, life, report, name),
         }
     }
 }
@@ -134,13 +129,13 @@ fn become_program(guard: pid_t) -> io::Result<()> {
 }
 
 /// The guard's life: wait for the program's end or ours, end everything below, say how the program ended.
-fn stand_guard(program: pid_t, life: c_int, report: c_int) -> ! {
+fn stand_guard(program: pid_t, life: c_int, report: c_int, name: &CStr) -> ! {
     let mut status = None;
     // SAFETY: plain system calls on our own descriptors and stack; `signals` is initialised by sigemptyset before it is read; the
     // process is single-threaded and shares no memory.
     unsafe {
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0);
         tell(report, program);
-        libc::prctl(libc::PR_SET_NAME, GUARD_NAME_C.as_ptr(), 0, 0, 0);
         close_all_but(life, report);
         libc::chdir(c"/".as_ptr());
         let mut signals: libc::sigset_t = std::mem::zeroed();

@@ -1,6 +1,6 @@
 //! Starting a program under its guard: what it is given (nothing that is not named here) and what is checked before.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::io::{self, PipeWriter};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::child::{Child, Exit, Lingering};
 use super::guard::{self, Report};
-use super::marker::{MARK_VARIABLE, Mark, Marker};
+use super::marker::{MARK_VARIABLE, Mark, Marker, guard_name};
 use super::sweep;
 
 /// How long ending everything below a guard may take before the caller is told. Only what the kernel will not kill takes longer: a
@@ -130,7 +130,7 @@ impl Spawn {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let (life, mut report) = guard::arm(&mut command)?;
+        let (life, mut report) = guard::arm(&mut command, CString::new(guard_name(&self.marker))?)?;
         let mut command = tokio::process::Command::from(command);
         let mut guard = command.spawn()?;
         // The command holds our copies of the guard's ends.
@@ -199,8 +199,9 @@ async fn wait_for_guard(
     mark: Mark,
     told: watch::Sender<Option<Exit>>,
 ) {
-    let by_itself = guard.wait().await.is_ok_and(|status| status.code().is_some());
-    let exit = match by_itself.then(|| report.status()) {
+    // An error (a host that ignores SIGCHLD has no children to wait for) says that it is gone, and the report says how.
+    let killed = guard.wait().await.is_ok_and(|status| status.code().is_none());
+    let exit = match (!killed).then(|| report.status()) {
         Some(Ok(status)) => Exit::from_status(status),
         // The guard was killed. Its death killed the program, but not what that started: those are found by their mark.
         _ => {

@@ -1,6 +1,6 @@
 //! Finding and ending what an older owner of a session left behind, before anything is decided on a resume. Acts only on positive
 //! evidence: the session's mark in a process's own environment. A child that cleared its environment is not found here; its guard
-//! ends it, and a living guard is waited for.
+//! ends it, and a guard that is still at work is waited for.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,8 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::guard::GUARD_NAME;
-use super::marker::{Mark, Marker};
+use super::marker::{Mark, Marker, guard_name};
 
 /// Between two looks at processes that were killed.
 const LOOK: Duration = Duration::from_millis(10);
@@ -25,15 +24,15 @@ pub enum Epochs {
     UpTo,
 }
 
-/// A process that carries a session's mark.
+/// A process that carries a session's mark, or a guard of the session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stray {
     /// Its pid.
     pub pid: u32,
     /// When it started, in clock ticks since boot. Names it together with the pid, which is used again.
     pub started: u64,
-    /// The epoch of the owner that started it.
-    pub epoch: u64,
+    /// The epoch of the owner that started it; `None` for a guard, which does not carry it.
+    pub epoch: Option<u64>,
     /// Its name, as process lists show it.
     pub name: String,
 }
@@ -58,7 +57,7 @@ fn list(strays: &[Stray]) -> String {
 }
 
 /// Kills every process that carries the mark of the marker's store and session and is of the given epochs, and waits until they and
-/// the guards above them are gone, at most `within`. Returns what it ended; an empty list is the usual answer.
+/// the session's guards above them are gone, at most `within`. Returns what it ended; an empty list is the usual answer.
 ///
 /// Never kills this process or one above it. Sees the processes of this user only, unless it runs as root. Dropping the future does not
 /// stop a sweep that runs.
@@ -67,7 +66,8 @@ fn list(strays: &[Stray]) -> String {
 /// [`SweepError`]: the session must not be resumed here.
 pub async fn sweep(marker: &Marker, epochs: Epochs, within: Duration) -> Result<Vec<Stray>, SweepError> {
     let marker = marker.clone();
-    let wanted = move |mark: &Mark| {
+    let guards = Some(guard_name(&marker));
+    let mark = move |mark: &Mark| {
         let theirs = &mark.marker;
         theirs.store == marker.store
             && theirs.session == marker.session
@@ -76,18 +76,21 @@ pub async fn sweep(marker: &Marker, epochs: Epochs, within: Duration) -> Result<
                 Epochs::UpTo => theirs.epoch <= marker.epoch,
             }
     };
-    in_background(wanted, within).await
+    in_background(Wanted { mark: Box::new(mark), guards }, within).await
 }
 
 /// The same for what one guard left that was killed itself.
 pub(super) async fn sweep_spawn(mark: Mark, within: Duration) -> Result<Vec<Stray>, SweepError> {
-    in_background(move |found: &Mark| *found == mark, within).await
+    in_background(Wanted { mark: Box::new(move |found: &Mark| *found == mark), guards: None }, within).await
 }
 
-async fn in_background(
-    wanted: impl Fn(&Mark) -> bool + Send + 'static,
-    within: Duration,
-) -> Result<Vec<Stray>, SweepError> {
+/// What a sweep looks for: processes by their mark, and guards by their name.
+struct Wanted {
+    mark: Box<dyn Fn(&Mark) -> bool + Send>,
+    guards: Option<String>,
+}
+
+async fn in_background(wanted: Wanted, within: Duration) -> Result<Vec<Stray>, SweepError> {
     match tokio::task::spawn_blocking(move || run(&wanted, within)).await {
         Ok(swept) => swept,
         Err(lost) => Err(SweepError::Proc(std::io::Error::other(lost))),
@@ -102,7 +105,7 @@ struct Held {
     guard: bool,
 }
 
-fn run(wanted: &dyn Fn(&Mark) -> bool, within: Duration) -> Result<Vec<Stray>, SweepError> {
+fn run(wanted: &Wanted, within: Duration) -> Result<Vec<Stray>, SweepError> {
     let until = Instant::now() + within;
     let above = ourselves_and_above();
     let mut ended = HashSet::new();
@@ -137,32 +140,31 @@ fn run(wanted: &dyn Fn(&Mark) -> bool, within: Duration) -> Result<Vec<Stray>, S
     }
 }
 
-/// Every marked process there is, with the guards above them.
-fn find(wanted: &dyn Fn(&Mark) -> bool) -> Result<HashMap<u32, Held>, std::io::Error> {
-    let mut held = HashMap::new();
+/// Every process that is wanted, with the guards that have to end by themselves.
+fn find(wanted: &Wanted) -> Result<HashMap<u32, Held>, std::io::Error> {
+    let (mut held, mut guards, mut kept) = (HashMap::new(), Vec::new(), HashSet::new());
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) else { continue };
         // The handle is taken before the look: what is read may then be of a later process with the same pid, but the signal goes
         // to the one that was there first, or to nobody.
-        let Some(handle) = hold(pid) else { continue };
+        let Some((handle, stat)) = hold(pid).zip(Stat::read(pid)).filter(|(_, stat)| !stat.dead) else { continue };
+        let Stat { name, parent, started, .. } = stat;
+        if Some(&name) == wanted.guards.as_ref() {
+            guards.push(Held { stray: Stray { pid, started, epoch: None, name }, handle, guard: true });
+            continue;
+        }
         // Unreadable means another user's, or gone.
-        let Some(mark) = fs::read(format!("/proc/{pid}/environ")).ok().and_then(|it| Mark::in_environ(&it)) else {
-            continue;
-        };
-        if !wanted(&mark) {
-            continue;
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let Some(mark) = Mark::in_environ(&environ) else { continue };
+        if (wanted.mark)(&mark) {
+            let epoch = Some(mark.marker.epoch);
+            held.insert(pid, Held { stray: Stray { pid, started, epoch, name }, handle, guard: false });
+        } else {
+            kept.insert(parent);
         }
-        let Some(stat) = Stat::read(pid).filter(|stat| !stat.dead) else { continue };
-        let epoch = mark.marker.epoch;
-        if let Some((above, handle)) =
-            Stat::read(stat.parent).zip(hold(stat.parent)).filter(|(it, _)| it.name == GUARD_NAME)
-        {
-            let stray = Stray { pid: stat.parent, started: above.started, epoch, name: above.name };
-            held.entry(stat.parent).or_insert(Held { stray, handle, guard: true });
-        }
-        let stray = Stray { pid, started: stat.started, epoch, name: stat.name };
-        held.insert(pid, Held { stray, handle, guard: false });
     }
+    // A guard above a process that may stay is that process's; one above nothing that is marked is still ending the rest.
+    held.extend(guards.into_iter().map(|it| (it.stray.pid, it)).filter(|(pid, _)| !kept.contains(pid)));
     Ok(held)
 }
 

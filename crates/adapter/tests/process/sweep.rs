@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, Exit, MARK_VARIABLE, Marker, Spawn, SweepError, run_to_end, sweep};
 
-use super::support::{TREE, again, line, marker, plays, running, shell, tree, until, word};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::support::{TREE, again, line, marker, parent_of, plays, running, shell, tree, until, word};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -48,7 +50,7 @@ async fn f26_strays_of_older_owners_are_ended_and_nobody_else() {
 
     let ended = sweep(&marker(&session, 5), Epochs::Before, LONG).await.unwrap();
     let found: Vec<_> = ended.iter().map(|it| (it.pid, it.epoch)).collect();
-    assert_eq!(found, [(older[0].id(), 3), (older[1].id(), 4)]);
+    assert_eq!(found, [(older[0].id(), Some(3)), (older[1].id(), Some(4))]);
     assert!(older.iter_mut().all(|it| !lives(it)));
     assert!(others.iter_mut().all(lives));
 
@@ -75,10 +77,44 @@ async fn b46_the_harness_of_an_owner_that_still_lives_is_gone_with_all_below_it(
 
     let ended = sweep(&marker(&session, 2), Epochs::Before, LONG).await.unwrap();
     assert!(ended.iter().any(|it| it.pid == old.program_pid()));
-    assert!(ended.iter().all(|it| it.name != "agentrun-guard"), "the guard ends by itself");
+    assert!(ended.iter().all(|it| it.epoch == Some(1)), "the guard ends by itself");
     // Those with a cleared environment too: the sweep waited for the guard.
     assert!(running(&word).is_empty());
     assert_eq!(old.wait().await, Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn f26_a_guard_that_is_still_at_work_is_waited_for() {
+    let (session, word) = (word(), word());
+    let mut spawn = shell(&tree(&word));
+    spawn.marker = marker(&session, 1);
+    let mut old = spawn.spawn().unwrap();
+    until("the tree", || running(&word).len() == TREE).await;
+    let guard = parent_of(old.program_pid());
+    let handle = Pid::from_raw(guard.try_into().unwrap()).unwrap();
+    kill_process(handle, Signal::STOP).unwrap();
+
+    // At the second time nothing with a mark is left, but what cleared its environment lives.
+    for _ in 0..2 {
+        let told = sweep(&marker(&session, 2), Epochs::Before, Duration::from_millis(200)).await;
+        let Err(SweepError::Survivors(survivors)) = told else { panic!("{told:?}") };
+        assert_eq!(survivors.iter().map(|it| it.pid).collect::<Vec<_>>(), [guard]);
+        assert!(!running(&word).is_empty());
+    }
+    kill_process(handle, Signal::CONT).unwrap();
+    assert_eq!(sweep(&marker(&session, 2), Epochs::Before, LONG).await.unwrap(), []);
+    assert!(running(&word).is_empty());
+    assert_eq!(old.wait().await, Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn the_guard_of_a_process_that_may_stay_is_not_waited_for() {
+    let session = word();
+    let mut spawn = shell("read -r line; exit 5");
+    spawn.marker = marker(&session, 2);
+    let mut ours = spawn.spawn().unwrap();
+    assert_eq!(sweep(&marker(&session, 2), Epochs::Before, LONG).await.unwrap(), []);
+    assert_eq!(ours.end(LONG).await.unwrap(), Exit::Code(5));
 }
 
 #[tokio::test]
