@@ -260,12 +260,12 @@ fn open_turn(state: &SessionState, survey: &Survey, today: Today<'_>) -> Option<
             return Some(Decision::Repair(lacking));
         }
         if let Some(call) =
-            survey.open_calls.iter().find(|call| begun(state, turn, call).is_none() && (today.ours)(&call.tool))
+            survey.open_calls.iter().find(|call| begun(state, survey, call).is_none() && (today.ours)(&call.tool))
         {
-            let ordinal = survey.answered.iter().filter(|answered| **answered == call.call).count();
+            let ordinal = ordinal(survey, call);
             return Some(Decision::RunNew { call: call.clone(), ordinal: u32::try_from(ordinal).unwrap_or(u32::MAX) });
         }
-        let answers = lacking_answers(state, survey, turn);
+        let answers = lacking_answers(state, survey);
         if !answers.is_empty() {
             return Some(Decision::Repair(answers));
         }
@@ -297,14 +297,20 @@ fn lacking_responses(state: &SessionState, survey: &Survey, turn: &OpenTurn) -> 
     lacking.into_iter().map(|(_, repair)| repair).collect()
 }
 
-/// The effect that a call of the history began in this turn.
-fn begun<'s>(state: &'s SessionState, turn: &OpenTurn, call: &NativeCall) -> Option<&'s Effect> {
-    state.effect_of_call(&call.call).filter(|effect| effect.intent.turn.as_ref() == Some(&turn.id))
+/// How many results the history holds for the id of this open call.
+fn ordinal(survey: &Survey, call: &NativeCall) -> usize {
+    survey.answered.iter().filter(|answered| **answered == call.call).count()
 }
 
-fn lacking_answers(state: &SessionState, survey: &Survey, turn: &OpenTurn) -> Vec<Repair> {
+/// The effect that an open call of the history began. Some providers use an id again (`call_0` in every response), and a new call must
+/// not be answered with an old result: it is the one behind those whose results are there.
+fn begun<'s>(state: &'s SessionState, survey: &Survey, call: &NativeCall) -> Option<&'s Effect> {
+    state.effects_of_call(&call.call).into_iter().nth(ordinal(survey, call))
+}
+
+fn lacking_answers(state: &SessionState, survey: &Survey) -> Vec<Repair> {
     let answer = |open: &NativeCall| {
-        let (text, is_error) = match begun(state, turn, open).and_then(|effect| effect.outcome.as_ref()) {
+        let (text, is_error) = match begun(state, survey, open).and_then(|effect| effect.outcome.as_ref()) {
             Some(outcome) => (outcome.text.clone(), outcome.end != OutcomeEnd::Ok),
             None => (Arc::from(NOT_RUN), true),
         };

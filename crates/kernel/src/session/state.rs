@@ -58,7 +58,7 @@ pub struct SessionState {
     pub(crate) open: RedBlackTreeMapSync<u64, EffectKey>,
     pub(crate) native: RedBlackTreeMapSync<String, u64>,
     /// Never effects that were begun, by (tool, digest of arguments), newest last: what the repeat rule reads.
-    pub(crate) receipts: HashTrieMapSync<(String, Digest), EffectKey>,
+    pub(crate) receipts: HashTrieMapSync<(String, Digest), VectorSync<EffectKey>>,
 }
 
 /// A turn that is open in the records.
@@ -184,16 +184,21 @@ impl SessionState {
         self.open.values().filter_map(|key| self.effects.get(key))
     }
 
-    /// The effect a native call of `turn` belongs to, the newest where ids repeat.
+    /// The effects that the harness's call id began, in the order they were begun: ids can come again.
     #[must_use]
-    pub fn effect_of_call(&self, call: &CallId) -> Option<&Effect> {
-        self.effects.values().filter(|effect| effect.intent.call.as_ref() == Some(call)).max_by_key(|effect| effect.seq)
+    pub fn effects_of_call(&self, call: &CallId) -> Vec<&Effect> {
+        let mut effects: Vec<_> =
+            self.effects.values().filter(|effect| effect.intent.call.as_ref() == Some(call)).collect();
+        effects.sort_by_key(|effect| effect.seq);
+        effects
     }
 
-    /// The newest never effect on this tool and these arguments.
+    /// The newest never effect on this tool and these arguments that may have run. A refused one did not: it must not hide the interrupted
+    /// one for which it was refused.
     #[must_use]
     pub fn receipt(&self, tool: &str, digest: &Digest) -> Option<&Effect> {
-        self.receipts.get(&(tool.to_owned(), digest.clone())).and_then(|key| self.effects.get(key))
+        let begun = self.receipts.get(&(tool.to_owned(), digest.clone()))?;
+        begun.iter().rev().filter_map(|key| self.effects.get(key)).find(|effect| !effect.refused())
     }
 
     /// A submission.
@@ -353,7 +358,10 @@ impl SessionState {
             self.empty_turns = 0;
         }
         if intent.replay == Replay::Never && matches!(intent.effect, EffectKind::Tool | EffectKind::Builtin) {
-            self.receipts.insert_mut((intent.name.clone(), intent.digest.clone()), intent.key.clone());
+            let of = (intent.name.clone(), intent.digest.clone());
+            let mut begun = self.receipts.get(&of).cloned().unwrap_or_default();
+            begun.push_back_mut(intent.key.clone());
+            self.receipts.insert_mut(of, begun);
         }
         let effect = Effect {
             intent: Arc::new(intent.clone()),
@@ -413,5 +421,11 @@ impl Effect {
     #[must_use]
     pub fn interrupted(&self) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| outcome.end == OutcomeEnd::Interrupted)
+    }
+
+    /// Whether it was refused, so that it never ran.
+    #[must_use]
+    pub fn refused(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.end == OutcomeEnd::Refused)
     }
 }

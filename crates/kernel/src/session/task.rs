@@ -242,8 +242,8 @@ impl Task {
 
     fn join_running(&mut self, key: &EffectKey) -> Option<Begun> {
         let running = self.running.get(key)?;
-        // Its runner let go without an outcome: it is open in the records, and this epoch may end it.
-        if running.has_changed().is_err() && running.borrow().is_none() {
+        // It ended, so the records tell how; or its runner let go without an outcome, and this epoch may end it.
+        if running.borrow().is_some() || running.has_changed().is_err() {
             self.running.remove(key);
             return None;
         }
