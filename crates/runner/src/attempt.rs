@@ -17,7 +17,7 @@ use agentrun_adapter::{
 use agentrun_cap::park_of;
 use agentrun_kernel::{
     Batch, Body, Bound, Digest, Drive, DriveError, FORMAT, Failed, HarnessVersion, LogKey, OpenError, Opened, Owned,
-    Parked, PlanDigests, Record, SessionState, SessionTask, SessionWriter, Source, StopLevel, StopRaiser, Store,
+    Parked, PlanDigests, Record, Seq, SessionState, SessionTask, SessionWriter, Source, StopLevel, StopRaiser, Store,
     StoreError, TurnEndHow, Why, read_all, validate,
 };
 use serde_json::json;
@@ -140,8 +140,8 @@ impl<'a> Attempt<'a> {
         let Running { drive, task, events } = running;
         drop(drive);
         if outlasting {
-            // A call outlasts the stop, the fence or the harness. It keeps the session's task until its outcome is recorded or the process
-            // ends; waiting for it here would hold the node for as long as its tool may take.
+            // A call or a request outlasts the stop, the fence or the harness. It keeps the session's task until its outcome is recorded
+            // or the process ends; waiting for it here would hold the node for as long as its tool or provider may take.
             return result;
         }
         task.join().await;
@@ -215,7 +215,8 @@ impl<'a> Attempt<'a> {
         for watcher in watchers {
             watcher.abort();
         }
-        *outlasting = !attempt.bridge.quiesce(Duration::ZERO).await;
+        *outlasting =
+            !(attempt.bridge.quiesce(Duration::ZERO).await && attempt.gate.quiesce(Duration::ZERO).await);
         result
     }
 
@@ -317,7 +318,11 @@ impl<'a> Attempt<'a> {
         let scope = self.gate.open_turn();
         let end = session.run_turn(Turn { start, stop: self.stop.signal(), recovery_note }).await;
         drop(scope);
-        self.gate.quiesce(self.quiet()).await;
+        // A newer owner's sweep ends our harness before our own watch tells us of the fence, and a fenced owner waits for nothing.
+        if !matches!(end, Ok(TurnEnd::Idle)) && self.taken().await {
+            self.stop.raise(StopLevel::Kill, Why::Fenced);
+        }
+        self.quiet_requests().await;
         if self.drive.with_state(|state| state.delivered.is_some()) {
             self.end_turn(TurnEndHow::Done).await?;
             return Ok(None);
@@ -438,6 +443,23 @@ impl<'a> Attempt<'a> {
         let quiet = self.quiet();
         self.gate.quiesce(quiet).await;
         self.bridge.quiesce(quiet).await;
+    }
+
+    /// Waits until no request is in flight; a stop that rises meanwhile shortens the wait.
+    async fn quiet_requests(&self) {
+        let mut stop = self.stop.signal();
+        tokio::select! {
+            _ = self.gate.quiesce(self.quiet()) => return,
+            _ = stop.reached(StopLevel::Kill) => {}
+        }
+        self.gate.quiesce(self.quiet()).await;
+    }
+
+    /// Whether the store knows a newer owner of the session.
+    async fn taken(&self) -> bool {
+        let log = LogKey::from(&self.step.session);
+        let page = self.runner.options.store.read(&log, Seq(u64::MAX), 1).await;
+        page.is_ok_and(|page| page.head.epoch > self.drive.epoch())
     }
 
     /// How long what still runs is waited for. A fenced owner waits for nothing: whatever ends now is recorded nowhere.

@@ -2,13 +2,21 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::PathBuf;
 
 /// A process that was seen alive.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
     started: u64,
+    #[allow(dead_code, reason = "for messages; exec changes it")]
     name: String,
+}
+
+impl PartialEq for Process {
+    fn eq(&self, other: &Self) -> bool {
+        (self.pid, self.started) == (other.pid, other.started)
+    }
 }
 
 struct Stat {
@@ -34,7 +42,12 @@ impl Process {
         fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default()
     }
 
-    /// Sends a signal by name. For processes below a program this test started.
+    /// The program it runs.
+    pub(crate) fn executable(&self) -> Option<PathBuf> {
+        fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
+    }
+
+    /// Sends a signal. For processes below a program this test started.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();

@@ -351,6 +351,18 @@ pub(crate) fn seen(request: &SeenRequest) -> String {
     text
 }
 
+/// What a request shows the model as results of its calls.
+pub(crate) fn results(request: &SeenRequest) -> String {
+    let blocks =
+        request.body["messages"].as_array().unwrap().iter().filter_map(|it| it["content"].as_array()).flatten();
+    let results = blocks.filter(|it| it["type"] == "tool_result").flat_map(|it| match &it["content"] {
+        Value::Array(parts) => parts.iter().filter_map(|it| it["text"].as_str()).map(str::to_owned).collect(),
+        Value::String(text) => vec![text.clone()],
+        other => panic!("a result without text: {other}"),
+    });
+    results.collect::<Vec<_>>().join("\n")
+}
+
 /// The prompt stands once in what the model saw, in each of these requests.
 pub(crate) fn prompt_stands_once(requests: &[SeenRequest]) {
     for (number, request) in requests.iter().enumerate() {
