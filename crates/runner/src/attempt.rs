@@ -17,7 +17,7 @@ use agentrun_adapter::{
 use agentrun_cap::park_of;
 use agentrun_kernel::{
     Batch, Body, Bound, Digest, Drive, DriveError, FORMAT, Failed, HarnessVersion, LogKey, OpenError, Opened, Owned,
-    Parked, PlanDigests, Record, Seq, SessionState, SessionTask, SessionWriter, Source, StopLevel, StopRaiser, Store,
+    Parked, PlanDigests, Record, SessionState, SessionTask, SessionWriter, Source, StopLevel, StopRaiser, Store,
     StoreError, TurnEndHow, Why, read_all, validate,
 };
 use serde_json::json;
@@ -292,7 +292,11 @@ impl<'a> Attempt<'a> {
             marker: marker.clone(),
         };
         debug_assert!(self.bridge.specs().iter().any(|spec| spec.name == crate::node::SUBMIT));
-        let mut session = self.runner.adapter.open(admission, seat).await.map_err(|error| self.harness(&error))?;
+        let mut session = match self.runner.adapter.open(admission, seat).await {
+            Ok(session) => session,
+            Err(_) if self.taken().await => return Err(self.fenced()),
+            Err(error) => return Err(self.harness(&error)),
+        };
         self.gate.set_barrier(session.request_barrier());
         let mut note = if resumed { RECOVERY_NOTE.to_owned() } else { String::new() };
         let result = loop {
@@ -457,8 +461,8 @@ impl<'a> Attempt<'a> {
 
     /// Whether the store knows a newer owner of the session.
     async fn taken(&self) -> bool {
-        let log = LogKey::from(&self.step.session);
-        let page = self.runner.options.store.read(&log, Seq(u64::MAX), 1).await;
+        let (log, next) = (LogKey::from(&self.step.session), self.drive.with_state(|state| state.head.next()));
+        let page = self.runner.options.store.read(&log, next, 1).await;
         page.is_ok_and(|page| page.head.epoch > self.drive.epoch())
     }
 

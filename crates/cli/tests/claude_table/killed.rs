@@ -26,8 +26,7 @@ fn kill_in_the_tool(world: &World, running: Running, tool: &Tool) {
     assert_eq!(processes.len(), 2, "the tool and what it started");
     let mine = below(running.process().pid);
     assert!(processes.iter().all(|it| mine.contains(it)), "{processes:?} are not all of {mine:?}");
-    let harness = std::fs::canonicalize(&world.claude).unwrap();
-    assert!(mine.iter().any(|it| it.executable().as_ref() == Some(&harness)), "the harness is not among {mine:?}");
+    assert!(mine.contains(&world.harness_below(&running)));
     processes.extend(mine);
     let (killed, _) = running.kill_9();
     within("the harness, its children and the tool are gone", GUARD, killed, || {
@@ -205,8 +204,7 @@ fn c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_th
     let running = Running::start(world.run(&model.base_url()));
     work.held();
     // A harness that stands still neither writes the result into its history nor asks the model.
-    let path = std::fs::canonicalize(&world.claude).unwrap();
-    let harness = below(running.process().pid).into_iter().find(|it| it.executable().as_ref() == Some(&path)).unwrap();
+    let harness = world.harness_below(&running);
     harness.signal(Signal::STOP);
     work.release();
     until("the outcome is recorded", || (outcomes_of(&world.records(), "work").len() == 1).then_some(()));

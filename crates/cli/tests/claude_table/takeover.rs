@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::processes::{Process, below};
-use crate::world::{Running, World, asked, model, outcomes_of, prompt_stands_once, submits_after, until, within};
+use crate::world::{
+    Running, World, asked, model, outcomes_of, prompt_stands_once, results, submits_after, until, within,
+};
 
 /// From the takeover until the earlier process has ended and its harness is gone.
 const YIELDS: Duration = Duration::from_secs(3);
@@ -76,5 +79,35 @@ fn c09_a_later_process_takes_over_while_the_earlier_ones_request_waits_b43_b44_b
     assert_eq!(requests.len(), 2);
     prompt_stands_once(&requests);
     assert_ne!(result["unknown_usd"], "0", "what the cut request costs is not known");
+    world.check();
+}
+
+#[test]
+fn c09_a_later_process_takes_over_while_the_earlier_one_only_waits_for_its_harness_b14_b43_b46() {
+    let world = World::new();
+    let work = world.tool("work", "never", Some("0.01"));
+    let model = model(json!([
+        {"when": {"results": 0}, "tools": [{"name": "work", "input": {}}]},
+        submits_after(1),
+    ]));
+    work.hold();
+    let earlier = Running::start(world.run(&model.base_url()));
+    work.held();
+    // Nothing is open then: the first that the earlier process sees of its loss is the death of its harness.
+    let harness = world.harness_below(&earlier);
+    harness.signal(Signal::STOP);
+    work.release();
+    until("the outcome is recorded", || (outcomes_of(&world.records(), "work").len() == 1).then_some(()));
+
+    let later = Running::start(world.run(&model.base_url()));
+    let taken = took_over(&later);
+    yields(earlier, vec![harness], taken);
+    let result = later.wait().delivered(17);
+    assert_eq!(work.runs().len(), 1);
+    let requests = model.requests();
+    assert_eq!(requests.len(), 2);
+    prompt_stands_once(&requests);
+    assert!(results(&requests[1]).contains("work counted 17 herons"), "{}", results(&requests[1]));
+    assert_eq!(result["unknown_usd"], "0");
     world.check();
 }

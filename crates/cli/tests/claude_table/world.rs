@@ -14,7 +14,7 @@ use agentrun_testing::script::Script;
 use agentrun_testing::scripted::{Options, ScriptedModel, SeenRequest};
 use serde_json::{Value, json};
 
-use crate::processes::{Process, marked};
+use crate::processes::{Process, below, marked};
 
 /// Longest wait for what must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -154,6 +154,13 @@ impl World {
         command.args(["--session", &self.session, "--base-url", base_url, "--store", &self.store()]);
         command.arg("--workspace").arg(self.path("workspace"));
         command
+    }
+
+    /// The harness that a running program started.
+    pub(crate) fn harness_below(&self, program: &Running) -> Process {
+        let path = fs::canonicalize(&self.claude).unwrap();
+        let found = below(program.process().pid).into_iter().find(|it| it.executable().as_ref() == Some(&path));
+        found.expect("the harness runs")
     }
 
     /// The session's records, as `show --json` prints them; none when there is no session yet.
