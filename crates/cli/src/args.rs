@@ -35,7 +35,7 @@ NODE.json says what is asked and what the answer looks like:
     \"schema\": {\"type\": \"object\", \"properties\": {\"severity\": {\"enum\": [\"low\", \"high\"]}}, \"required\": [\"severity\"]},
     \"tools\": [{\"name\": \"search\", \"description\": \"Searches the runbooks.\", \"input_schema\": {\"type\": \"object\"},
                \"command\": [\"./search.sh\"], \"replay\": \"never\", \"price_usd\": \"0.01\", \"timeout_s\": 60}],
-    \"budget_usd\": \"0.50\", \"turn_limit\": 8 }
+    \"budget_usd\": \"2\", \"turn_limit\": 8 }
 
 Relative commands resolve from the file's folder; tools run in the workspace. A tool gets its arguments as JSON on stdin; its stdout is
 the result. Also: builtin_tools, request_limit, review, and of a tool exclusive, on_repeat, reconcile.
@@ -79,6 +79,8 @@ pub(crate) enum Command {
     },
     /// The exact price of what a request used; without arguments, the catalog
     Price(PriceArgs),
+    /// What a run may spend and has spent; --raise lets a parked one go on
+    Cap(CapArgs),
     /// A node killed in the middle of a paid tool call and resumed: nothing runs or is paid twice
     Demo,
 }
@@ -129,6 +131,22 @@ pub(crate) struct ResumeArgs {
     pub(crate) session: SessionKey,
     #[command(flatten)]
     pub(crate) how: How,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CapArgs {
+    /// A session, or the run it belongs to.
+    #[arg(value_name = "KEY|RUN")]
+    pub(crate) of: String,
+    /// The run's new cap, in dollars. A live run sees it at its next step; a parked one goes on with `agentrun resume`.
+    #[arg(long, value_name = "NEWCAP", value_parser = amount, requires = "id")]
+    pub(crate) raise: Option<Usd>,
+    /// The raise's id: the same id again is the same raise, so that a script may repeat it.
+    #[arg(long, value_name = "ID", requires = "raise")]
+    pub(crate) id: Option<String>,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What is not part of the run itself, and may differ when it is resumed.

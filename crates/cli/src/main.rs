@@ -1,6 +1,7 @@
 //! The `agentrun` program: the command line over the runner. Start at [`args`] for what can be asked, [`run`] for the main job.
 
 mod args;
+mod cap;
 mod command;
 mod command_tool;
 mod credential;
@@ -64,6 +65,7 @@ async fn dispatch(args: &Args, secrets: &Secrets) -> Result<Exit, Failure> {
         Command::Sessions { json } => sessions::sessions(url, *json).await,
         Command::Doctor { verbose } => doctor::doctor(url, *verbose).await,
         Command::Price(price) => price::price(price),
+        Command::Cap(of) => cap::cap(url, of).await,
         Command::Demo => demo::demo().await,
     }
 }
