@@ -215,8 +215,7 @@ impl<'a> Attempt<'a> {
         for watcher in watchers {
             watcher.abort();
         }
-        *outlasting =
-            !(attempt.bridge.quiesce(Duration::ZERO).await && attempt.gate.quiesce(Duration::ZERO).await);
+        *outlasting = !(attempt.bridge.quiesce(Duration::ZERO).await && attempt.gate.quiesce(Duration::ZERO).await);
         result
     }
 
