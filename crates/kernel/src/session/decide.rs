@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::state::{Effect, OpenTurn, SessionState};
-use crate::ids::{CallId, EffectKey, MessageId, SubmissionId, TurnId};
+use crate::ids::{CallId, Digest, EffectKey, MessageId, SubmissionId, TurnId};
 use crate::record::{Candidate, EffectKind, Failed, OutcomeEnd, Parked, Placed, Replay, TurnEndHow};
 
 /// A safe effect that was open at this many opens is not run again: it may be what ends the host each time.
@@ -260,12 +260,12 @@ fn open_turn(state: &SessionState, survey: &Survey, today: Today<'_>) -> Option<
             return Some(Decision::Repair(lacking));
         }
         if let Some(call) =
-            survey.open_calls.iter().find(|call| begun(state, survey, call).is_none() && (today.ours)(&call.tool))
+            survey.open_calls.iter().find(|call| begun(state, survey, turn, call).is_none() && (today.ours)(&call.tool))
         {
             let ordinal = ordinal(survey, call);
             return Some(Decision::RunNew { call: call.clone(), ordinal: u32::try_from(ordinal).unwrap_or(u32::MAX) });
         }
-        let answers = lacking_answers(state, survey);
+        let answers = lacking_answers(state, survey, turn);
         if !answers.is_empty() {
             return Some(Decision::Repair(answers));
         }
@@ -302,15 +302,18 @@ fn ordinal(survey: &Survey, call: &NativeCall) -> usize {
     survey.answered.iter().filter(|answered| **answered == call.call).count()
 }
 
-/// The effect that an open call of the history began. Some providers use an id again (`call_0` in every response), and a new call must
-/// not be answered with an old result: it is the one behind those whose results are there.
-fn begun<'s>(state: &'s SessionState, survey: &Survey, call: &NativeCall) -> Option<&'s Effect> {
-    state.effects_of_call(&call.call).into_iter().nth(ordinal(survey, call))
+/// The effect that an open call of the history began: by its key, or else by place. Some providers use an id again (`call_0` in every
+/// response), and a new call must not be answered with an old result: it is the one behind those whose results are there.
+fn begun<'s>(state: &'s SessionState, survey: &Survey, turn: &OpenTurn, call: &NativeCall) -> Option<&'s Effect> {
+    let place = ordinal(survey, call);
+    let count = u32::try_from(place).unwrap_or(u32::MAX);
+    let key = EffectKey::of_call(&turn.id, &call.call, &call.tool, &Digest::of_json(&call.arguments), count);
+    state.effect(&key).or_else(|| state.effects_of_call(&call.call).into_iter().nth(place))
 }
 
-fn lacking_answers(state: &SessionState, survey: &Survey) -> Vec<Repair> {
+fn lacking_answers(state: &SessionState, survey: &Survey, turn: &OpenTurn) -> Vec<Repair> {
     let answer = |open: &NativeCall| {
-        let (text, is_error) = match begun(state, survey, open).and_then(|effect| effect.outcome.as_ref()) {
+        let (text, is_error) = match begun(state, survey, turn, open).and_then(|effect| effect.outcome.as_ref()) {
             Some(outcome) => (outcome.text.clone(), outcome.end != OutcomeEnd::Ok),
             None => (Arc::from(NOT_RUN), true),
         };

@@ -88,6 +88,11 @@ async fn part_of_another_process() {
         "rival" => take_and_write(&store, "rival", u64::MAX).await,
         "syncs" => {
             let mut writer = store.open(&key("a"), None).await.unwrap();
+            // A group without a sync first: the next ones must not take after it.
+            writer.append(buffered(data(0)), None).await.unwrap();
+            let eyes = rusqlite::Connection::open(std::env::var_os("STORE_PATH").unwrap()).unwrap();
+            let rows = || eyes.query_row("SELECT count(*) FROM record", (), |row| row.get::<_, i64>(0)).unwrap();
+            poll(|| async { (rows() == 1).then_some(()) }).await;
             say("ready", 0, 0);
             for n in 1..=SYNCED {
                 writer.append(Batch::of([data(n)]), None).await.unwrap();

@@ -191,6 +191,11 @@ async fn what_is_damaged_is_named_and_not_skipped() {
             Err(StoreError::Corrupt { log, seq, .. }) => assert_eq!((log, seq.0), ((&key("a")).into(), at), "{damage}"),
             other => panic!("{damage}: {other:?}"),
         }
+        if damage.starts_with("UPDATE head") {
+            // Nor is it written on.
+            let taken = store.open(&key("a"), None).await.map(drop);
+            assert!(matches!(taken, Err(OpenError::Store(StoreError::Corrupt { .. }))), "{damage}: {taken:?}");
+        }
     }
 }
 
