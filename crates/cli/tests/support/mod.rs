@@ -169,6 +169,11 @@ impl Running {
         fs::read_to_string(&self.err).unwrap().contains(text)
     }
 
+    /// Whether its stdout holds a text by now.
+    pub fn wrote(&self, text: &str) -> bool {
+        fs::read_to_string(&self.out).unwrap().contains(text)
+    }
+
     /// Its end, which must come in time.
     pub fn end(mut self, within: Duration) -> Ran {
         let until = Instant::now() + within;
