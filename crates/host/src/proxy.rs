@@ -35,8 +35,9 @@ use crate::provider::Provider;
 use crate::reply::{self, Reply};
 use crate::upstream::{Origin, Timeouts, Upstream};
 
-/// A head must be whole within this time: slow heads hold connections.
-const HEAD_TIME: Duration = Duration::from_secs(10);
+/// A head must be whole within this time: slow heads hold connections. Counts from the last answer, so it is also how long a harness may
+/// rest between two requests without having to connect anew.
+const HEAD_TIME: Duration = Duration::from_secs(90);
 /// A body must be whole within this time. It comes from this machine.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Connections that are served at once; the next one waits to be accepted.
