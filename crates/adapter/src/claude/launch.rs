@@ -136,7 +136,10 @@ fn runnable(path: &Path) -> bool {
 ///
 /// Cancel safe: the program asked is ended with the future.
 pub async fn program() -> Result<Program, ProgramError> {
-    let path = find()?;
+    supported(find()?).await
+}
+
+async fn supported(path: PathBuf) -> Result<Program, ProgramError> {
     let version = version_of(&path).await?;
     if version < OLDEST || version >= TOO_NEW {
         return Err(ProgramError::Unsupported { path, found: version });
@@ -292,6 +295,39 @@ mod tests {
         assert!("2.1".parse::<Version>().is_err());
         assert!("2.1.332-beta".parse::<Version>().is_err());
         assert!(Version::new(2, 1, 1000) < TOO_NEW);
+    }
+
+    #[tokio::test]
+    async fn b25_only_a_version_in_the_range_is_started_and_both_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut found = Vec::new();
+        for (at, says) in
+            ["2.1.331 (Claude Code)", "2.1.332 (Claude Code)", "2.2.0 (Claude Code)", "hello"].iter().enumerate()
+        {
+            let path = folder.path().join(format!("claude-{at}"));
+            std::fs::write(&path, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            found.push(supported(path).await);
+        }
+        let [Err(old), Ok(pinned), Err(new), Err(silent)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(pinned.version, PINNED);
+        for (refused, version) in [(old, "2.1.331"), (new, "2.2.0")] {
+            assert!(matches!(refused, ProgramError::Unsupported { .. }));
+            let text = refused.to_string();
+            assert!(text.contains(version) && text.contains("2.1.332"), "{text}");
+        }
+        assert!(matches!(silent, ProgramError::Silent { .. }));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_was_replaced_is_asked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("claude");
+        for says in ["2.1.332", "2.1.3330"] {
+            std::fs::write(&path, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!(version_of(&path).await.unwrap().to_string(), says);
+        }
     }
 
     #[test]

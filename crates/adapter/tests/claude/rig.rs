@@ -1,7 +1,6 @@
 //! A session of the real program on a store in memory and a scripted model, with a tool host that records calls as the runner does.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,12 +23,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-pub const NOTE: &str = "The session was interrupted and goes on.";
+pub(crate) const NOTE: &str = "The session was interrupted and goes on.";
 const KEY: &str = "made-up-key-0001";
 
 /// What the host does with a call of `work`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub(crate) enum Work {
     Answers,
     /// Begins and never ends.
     Hangs,
@@ -38,15 +37,15 @@ pub enum Work {
 }
 
 /// Calls the host was asked for: id, tool, ordinal.
-pub type Seen = (String, String, u32);
+pub(crate) type Seen = (String, String, u32);
 
-pub struct Host {
+pub(crate) struct Host {
     drive: Drive,
     work: Work,
     specs: Vec<ToolSpec>,
-    pub seen: Mutex<Vec<Seen>>,
+    pub(crate) seen: Mutex<Vec<Seen>>,
     /// A call of `work` has its intent.
-    pub begun: Notify,
+    pub(crate) begun: Notify,
 }
 
 impl Host {
@@ -113,28 +112,29 @@ impl ToolHost for Host {
 }
 
 /// One session over several owners of it, each with a fresh home.
-pub struct Rig {
-    pub model: ScriptedModel,
-    pub workspace: TempDir,
+pub(crate) struct Rig {
+    pub(crate) model: ScriptedModel,
+    pub(crate) workspace: TempDir,
     store: MemoryStore,
     key: SessionKey,
     builtins: Vec<String>,
 }
 
 /// An owner of the session.
-pub struct Owner {
-    pub session: Box<dyn AdapterSession>,
-    pub host: Arc<Host>,
-    pub drive: Drive,
-    pub stop: StopRaiser,
-    pub survey: Survey,
-    pub marker: Marker,
-    home: TempDir,
+pub(crate) struct Owner {
+    pub(crate) session: Box<dyn AdapterSession>,
+    pub(crate) host: Arc<Host>,
+    pub(crate) drive: Drive,
+    pub(crate) stop: StopRaiser,
+    pub(crate) survey: Survey,
+    pub(crate) marker: Marker,
+    /// Removed with the owner.
+    _home: TempDir,
     task: SessionTask,
 }
 
 impl Rig {
-    pub fn new(steps: Vec<Step>) -> Self {
+    pub(crate) fn new(steps: Vec<Step>) -> Self {
         Self {
             model: ScriptedModel::start(Script::new(steps).unwrap()).unwrap(),
             workspace: tempfile::tempdir().unwrap(),
@@ -144,17 +144,17 @@ impl Rig {
         }
     }
 
-    pub fn with_builtins(mut self, names: &[&str]) -> Self {
+    pub(crate) fn with_builtins(mut self, names: &[&str]) -> Self {
         self.builtins = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
-    pub async fn records(&self) -> Vec<Record> {
+    pub(crate) async fn records(&self) -> Vec<Record> {
         read_all(&self.store, &LogKey::from(&self.key)).await.unwrap()
     }
 
     /// Takes the session, repairs its history by `want`, and opens it in a fresh home.
-    pub async fn own(&self, work: Work, want: &[Repair]) -> Owner {
+    pub(crate) async fn own(&self, work: Work, want: &[Repair]) -> Owner {
         let adapter = ClaudeAdapter::new();
         let program = std::env::var_os("AGENTRUN_CLAUDE");
         assert!(
@@ -219,7 +219,7 @@ impl Rig {
         let survey = adapter.history().survey(&files).unwrap();
         let admission = admit(&adapter, &plan, Some(&survey)).await.unwrap();
         let session = adapter.open(admission, seat).await.unwrap();
-        Owner { session, host, drive, stop: StopRaiser::new(), survey, marker, home, task }
+        Owner { session, host, drive, stop: StopRaiser::new(), survey, marker, _home: home, task }
     }
 
     fn store_id(&self) -> String {
@@ -227,12 +227,12 @@ impl Rig {
     }
 
     /// The records hold every invariant.
-    pub async fn assert_valid(&self) {
+    pub(crate) async fn assert_valid(&self) {
         validate(&self.records().await).unwrap();
     }
 
     /// Every outcome's text, by tool name.
-    pub async fn outcomes(&self) -> Vec<(String, OutcomeEnd, String)> {
+    pub(crate) async fn outcomes(&self) -> Vec<(String, OutcomeEnd, String)> {
         let mut names = HashMap::new();
         let mut outcomes = Vec::new();
         for record in self.records().await {
@@ -252,7 +252,7 @@ impl Rig {
 
 impl Owner {
     /// Accepts `text` and makes the ticket that places it.
-    pub async fn ticket(&self, text: &str) -> PlaceTicket {
+    pub(crate) async fn ticket(&self, text: &str) -> PlaceTicket {
         let id = SubmissionId::fresh();
         let submission = Submission::new(id.clone(), Source::Node, text);
         self.drive.append(Batch::of([Body::Submission(submission)]), None).await.unwrap();
@@ -265,39 +265,34 @@ impl Owner {
         })
     }
 
-    pub async fn place(&self, text: &str) -> Turn {
+    pub(crate) async fn place(&self, text: &str) -> Turn {
         self.turn(Start::Place(self.ticket(text).await))
     }
 
     /// The open turn's message, placed by an earlier owner.
-    pub fn placed(&self) -> Message {
-        let message = self.drive.with_state(|state| {
+    pub(crate) fn placed(&self) -> Message {
+        self.drive.with_state(|state| {
             let open = state.open_turn.as_ref().unwrap();
             Message::from(&*state.message(&open.message).unwrap().placed)
-        });
-        message
+        })
     }
 
-    pub fn turn(&self, start: Start) -> Turn {
+    pub(crate) fn turn(&self, start: Start) -> Turn {
         Turn { start, stop: self.stop.signal(), recovery_note: NOTE.to_owned() }
     }
 
-    pub async fn end_turn(&self) {
+    pub(crate) async fn end_turn(&self) {
         let turn = self.drive.with_state(|state| state.open_turn.as_ref().unwrap().id.clone());
         let end = Body::TurnEnd { turn, how: agentrun_kernel::TurnEndHow::Done };
         self.drive.append(Batch::of([end]), None).await.unwrap();
     }
 
-    pub fn home(&self) -> &Path {
-        self.home.path()
-    }
-
-    pub fn calls(&self) -> Vec<Seen> {
+    pub(crate) fn calls(&self) -> Vec<Seen> {
         self.host.seen.lock().unwrap().clone()
     }
 
     /// Ends the program by itself and lets the session go.
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         let report = self.session.close(Duration::from_secs(20)).await;
         assert!(!report.forced, "an idle program ends by itself: {report:?}");
         drop((self.host, self.drive));
@@ -306,7 +301,7 @@ impl Owner {
     }
 
     /// The crash path: everything is dropped, nothing is said.
-    pub async fn crash(self) {
+    pub(crate) async fn crash(self) {
         let Self { session, host, drive, marker, task, .. } = self;
         drop(session);
         // What a next owner does before it starts anything.
@@ -340,7 +335,7 @@ fn bound(key: &SessionKey) -> Bound {
 }
 
 /// A step that calls these tools in one answer, under ids `t0`, `t1` …
-pub fn calls(tools: &[(&str, Value)]) -> Step {
+pub(crate) fn calls(tools: &[(&str, Value)]) -> Step {
     let tools = tools.iter().enumerate().map(|(at, (name, input))| ToolUse {
         name: (*name).to_owned(),
         input: input.as_object().cloned().unwrap_or_default(),
@@ -350,12 +345,12 @@ pub fn calls(tools: &[(&str, Value)]) -> Step {
 }
 
 /// How often `text` stands as a text of its own in what the model was sent.
-pub fn times_sent(request: &SeenRequest, text: &str) -> usize {
+pub(crate) fn times_sent(request: &SeenRequest, text: &str) -> usize {
     contents(request).iter().filter(|block| block["text"].as_str().is_some_and(|it| it.trim_end() == text)).count()
 }
 
 /// The result the model was sent for `call`.
-pub fn result_sent(request: &SeenRequest, call: &str) -> Value {
+pub(crate) fn result_sent(request: &SeenRequest, call: &str) -> Value {
     contents(request).into_iter().find(|block| block["tool_use_id"] == call).unwrap_or(Value::Null)
 }
 
@@ -368,6 +363,6 @@ fn contents(request: &SeenRequest) -> Vec<Value> {
     contents.collect()
 }
 
-pub fn answer(call: &str, text: &str) -> Repair {
+pub(crate) fn answer(call: &str, text: &str) -> Repair {
     Repair::Answer { call: CallId(call.to_owned()), text: Arc::from(text), is_error: false }
 }
