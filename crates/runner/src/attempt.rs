@@ -69,6 +69,9 @@ pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Resul
         if let Some(answer) = answered(&state, &step, true) {
             return answer;
         }
+        if let Some(parked) = still_parked(runner, &state, &step).await? {
+            return Err(parked_error(&step, &parked, "the cap still has no room; raise it and resume".to_owned()));
+        }
         let files = RecordedFiles::fold(&records);
         let survey = runner
             .adapter
@@ -408,7 +411,7 @@ impl<'a> Attempt<'a> {
             Ok(Next::Answered) => Ok(None),
             Ok(Next::Start(start)) => Ok(Some(start)),
             Ok(Next::Parked(parked)) => {
-                Err(self.parked(&parked, "the cap still has no room; raise it and resume".to_owned()))
+                Err(parked_error(&self.step, &parked, "the cap still has no room; raise it and resume".to_owned()))
             }
             Ok(Next::Idle) => Err(self
                 .fail(NodeWord::Storage, "nothing waits to be sent, though the session has not answered".to_owned())),
@@ -499,15 +502,9 @@ impl<'a> Attempt<'a> {
             ledger: self.ledger.with(|books| books.seq()),
         };
         match self.drive.append(Batch::of([Body::Parked(parked.clone())]), None).await {
-            Ok(_) => self.parked(&parked, message),
+            Ok(_) => parked_error(&self.step, &parked, message),
             Err(error) => of_drive(&self.step, &error),
         }
-    }
-
-    fn parked(&self, parked: &Parked, message: String) -> NodeError {
-        let mut error = self.fail(NodeWord::OverCap, message);
-        error.park = Some(ParkedAt { needed: parked.needed, cap: parked.cap, spent: parked.spent });
-        error
     }
 
     fn fail(&self, word: NodeWord, message: String) -> NodeError {
@@ -618,6 +615,20 @@ fn answered(state: &SessionState, step: &Step, from_records: bool) -> Option<Res
     let failed = state.failed.as_ref()?;
     let word = NodeWord::from_recorded(&failed.word).unwrap_or(NodeWord::Refused);
     Some(Err(NodeError::new(&step.session, word, failed.message.clone())))
+}
+
+/// A park that a raise has not ended yet: answered from what is read, so that asking for it fences nobody.
+async fn still_parked(runner: &HarnessRunner, state: &SessionState, step: &Step) -> Result<Option<Parked>, NodeError> {
+    let Some(parked) = &state.parked else { return Ok(None) };
+    let ledger = RunLedger::open(runner.options.store.clone(), &step.run, runner.options.cap).await;
+    let ledger = ledger.map_err(|error| of_ledger(step, &error))?;
+    Ok(ledger.refuses(parked).then(|| parked.clone()))
+}
+
+fn parked_error(step: &Step, parked: &Parked, message: String) -> NodeError {
+    let mut error = NodeError::new(&step.session, NodeWord::OverCap, message);
+    error.park = Some(ParkedAt { needed: parked.needed, cap: parked.cap, spent: parked.spent });
+    error
 }
 
 fn check_binding(

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use agentrun_cap::{Books, Denied, LedgerFault};
 use agentrun_kernel::{
-    AppendError, Begun, Body, Drive, DriveError, EffectSpec, HoldId, LedgerBody, LogKey, OpenEffect, Outcome, RunId,
-    SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd, read_from,
+    AppendError, Begun, Body, Drive, DriveError, EffectSpec, HoldId, LedgerBody, LogKey, OpenEffect, Outcome, Parked,
+    RunId, SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd, read_from,
 };
 
 /// Tries at a ledger that others keep appending to. Each lost try means another's step went through, so this bounds starvation, not work.
@@ -73,6 +73,11 @@ impl RunLedger {
     /// Reads one thing from the books as last folded.
     pub(crate) fn with<T>(&self, read: impl FnOnce(&Books) -> T) -> T {
         read(&self.books.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the step a session is parked at still finds no room, by the books as last folded.
+    pub(crate) fn refuses(&self, parked: &Parked) -> bool {
+        self.with(|books| books.cap().is_some_and(|cap| cap < parked.needed))
     }
 
     /// Folds what others appended.

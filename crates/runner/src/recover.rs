@@ -74,7 +74,7 @@ impl Recovery<'_> {
                 Decision::Delivered(_) | Decision::Failed(_) => return Ok(Next::Answered),
                 Decision::AskGate(parked) => {
                     self.ledger.refresh().await?;
-                    if self.ledger.with(|books| books.cap().is_some_and(|cap| cap < parked.needed)) {
+                    if self.ledger.refuses(&parked) {
                         return Ok(Next::Parked(parked));
                     }
                     gate_open = true;
