@@ -178,7 +178,10 @@ async fn f18_a_buffered_batch_survives_sigkill_once_the_file_has_it() {
     let rows = || eyes.query_row("SELECT count(*) FROM record", (), |row| row.get::<_, i64>(0)).unwrap();
     poll(|| async { (rows() == 2).then_some(()) }).await;
     other.kill();
+    let left = || std::fs::metadata(folder.path().join("sessions.db-wal")).unwrap().len();
+    assert_ne!(left(), 0);
     let store = open(&path);
+    assert_eq!(left(), 0, "f17: what the dead process left unsynced was not synced by an open that is alone");
     assert_eq!(numbers(&store, "a").await, [1]);
     let mut writer = store.open(&key("a"), None).await.unwrap();
     assert_eq!(writer.last(), Seq(2));
