@@ -23,6 +23,15 @@ pub(crate) fn adapter(harness: Harness, script: Option<&Path>) -> Result<Arc<dyn
     }
 }
 
+/// The adapter of a harness that will not be asked to do anything.
+pub(crate) fn idle(harness: Harness) -> Result<Arc<dyn AgentAdapter>, Failure> {
+    let nothing = || Script::new(Vec::new()).map_err(|error| Failure::internal(error.to_string()));
+    Ok(match harness {
+        Harness::Claude => Arc::new(ClaudeAdapter::new()),
+        Harness::Faux => Arc::new(FauxAdapter::new(nothing()?)),
+    })
+}
+
 /// A script from a file.
 pub(crate) fn script(file: &Path) -> Result<Script, Failure> {
     let told = |why: String| Failure::usage(format!("--script {}: {why}", file.display()));

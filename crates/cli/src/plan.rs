@@ -47,11 +47,11 @@ impl Plan {
         Self { layout: LAYOUT, node, flags }
     }
 
-    /// Reads the plan back from a session's first record.
+    /// Reads the plan back from a session's first record. One that has answered runs nothing any more, so its commands need not be there.
     ///
     /// # Errors
     /// The session was begun by something else than this program, or its commands are gone.
-    pub(crate) fn of_record(key: &SessionKey, host: &Value) -> Result<Self, Failure> {
+    pub(crate) fn of_record(key: &SessionKey, host: &Value, answered: bool) -> Result<Self, Failure> {
         let layout = host.get("layout").and_then(Value::as_u64);
         if layout != Some(u64::from(LAYOUT)) {
             return Err(Failure::refused(format!(
@@ -61,6 +61,9 @@ impl Plan {
         let mut plan: Self = serde_path_to_error::deserialize(host).map_err(|error| {
             Failure::refused(format!("session `{key}`: its recorded plan, at `{}`: {}", error.path(), error.inner()))
         })?;
+        if answered {
+            return Ok(plan);
+        }
         let node = host.get("node").unwrap_or(&Value::Null);
         plan.node = node_file::again(node)
             .map_err(|fault| Failure::usage(format!("session `{key}`: the recorded node, {fault}")))?;
@@ -130,14 +133,14 @@ mod tests {
     fn a_plan_reads_back_from_the_record_it_was_kept_in() {
         let key = SessionKey::new("s").unwrap();
         let host = plan().node(&key, "store").unwrap().host;
-        assert_eq!(Plan::of_record(&key, &host).unwrap(), plan());
+        assert_eq!(Plan::of_record(&key, &host, false).unwrap(), plan());
     }
 
     #[test]
     fn a_session_of_another_host_is_refused() {
         let key = SessionKey::new("s").unwrap();
         for host in [json!(null), json!({"layout": 2}), json!({"my": "own"})] {
-            assert_eq!(Plan::of_record(&key, &host).unwrap_err().exit, crate::exit::Exit::Final);
+            assert_eq!(Plan::of_record(&key, &host, false).unwrap_err().exit, crate::exit::Exit::Final);
         }
     }
 }

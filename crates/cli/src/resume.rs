@@ -19,7 +19,7 @@ pub(crate) async fn resume(url: &str, args: &ResumeArgs, secrets: &Secrets) -> R
             "session `{session}` was opened and never bound to a node; run it again: agentrun run NODE.json --session {session}"
         )));
     };
-    let plan = Plan::of_record(&session, &bound.host)?;
+    let plan = Plan::of_record(&session, &bound.host, state.answered())?;
     let run = bound.run.clone();
     go(Place { store, url, session, run, state }, &plan, &args.how, secrets).await
 }

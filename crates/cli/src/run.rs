@@ -139,9 +139,13 @@ pub(crate) struct Place<'a> {
 pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets) -> Result<Exit, Failure> {
     let Place { store, url, session, run, state } = at;
     let flags = &plan.flags;
-    let adapter = harness::adapter(flags.harness, flags.script.as_deref())?;
-    let catalog = price::catalog(flags.catalog.as_deref())?;
-    let upstream = if state.answered() { None } else { upstream(flags, how, secrets)? };
+    // What has answered asks nothing and prices nothing: a key, a script or a catalog that is gone by now is not missed.
+    let (adapter, catalog, upstream) = if state.answered() {
+        (harness::idle(flags.harness)?, price::catalog(None)?, None)
+    } else {
+        let adapter = harness::adapter(flags.harness, flags.script.as_deref())?;
+        (adapter, price::catalog(flags.catalog.as_deref())?, upstream(flags, how, secrets)?)
+    };
     let provider = match upstream {
         None => ModelProvider::Direct,
         Some(upstream) => {
@@ -169,6 +173,10 @@ pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets)
     let ended = runner.run_node(node, step).await;
     signals.abort();
     progress.end();
+    if stores::file_of(url).is_none() {
+        // Made for this process alone; one that still holds something is left.
+        let _ = std::fs::remove_dir(stores::homes(url));
+    }
     match ended {
         Ok(delivered) => {
             if how.json {

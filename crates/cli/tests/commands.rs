@@ -156,3 +156,36 @@ fn b78_a_cap_without_room_parks_with_exit_6_and_says_what_would_do() {
     assert_eq!(stage.ends(run()).code, Some(6), "parked again, nothing sent");
     stage.check();
 }
+
+#[test]
+fn b78_a_raise_that_does_lets_a_parked_session_go_on_and_is_one_raise_by_its_id() {
+    let stage = submitting();
+    let run = || faux(&stage, &["--session", &stage.session, "--cap", "0.000001", "--json"]);
+    let parked = stage.ends(run());
+    let needed = parked.last()["park"]["needed"].as_str().unwrap().to_owned();
+    let raise = |cap: &str, id: &str| {
+        stage.ends(stage.agentrun(&["cap", &stage.session, "--raise", cap, "--id", id, "--json"]))
+    };
+    let little = raise("0.000002", "r0");
+    assert_eq!(little.code, Some(2), "{little:?}");
+    assert!(little.stderr.contains(&needed), "the least that would do is named: {little:?}");
+    // Well above the least: a resumed request carries a note more, so it may cost more than the one that was refused.
+    for _ in 0..2 {
+        let raised = raise("1", "r1");
+        assert_eq!((raised.code, raised.last()["cap"].as_str()), (Some(0), Some("1")), "{raised:?}");
+    }
+    let ran = stage.ends(stage.agentrun(&["resume", &stage.session, "--json"]));
+    assert_eq!(ran.delivered(), json!({"severity": "low"}));
+    stage.check();
+}
+
+#[test]
+fn b12_an_answered_session_needs_nothing_but_its_store() {
+    let stage = submitting();
+    stage.ends(faux(&stage, &["--session", &stage.session, "--json"])).delivered();
+    for gone in ["search.sh", "s.json", "node.json"] {
+        std::fs::remove_file(stage.at(gone)).unwrap();
+    }
+    let ran = stage.ends(stage.agentrun(&["resume", &stage.session, "--json"]));
+    assert_eq!(ran.delivered(), json!({"severity": "low"}));
+}
