@@ -237,6 +237,9 @@ pub(crate) fn any_body(dice: &mut Dice) -> Body {
         EffectKind::Builtin,
         EffectKind::Decision,
     ];
+    let turns = ["t1", "t2", "t3", "t4"];
+    let messages = ["m1", "m2", "m3", "m4"];
+    let (said, in_turn) = (*dice.pick(&messages), *dice.pick(&turns));
     let (name, id, number) = (*dice.pick(&names), *dice.pick(&ids), u32::try_from(dice.below(4)).unwrap());
     match dice.below(20) {
         0 => opened(),
@@ -248,9 +251,9 @@ pub(crate) fn any_body(dice: &mut Dice) -> Body {
         3 => withdrawn(&[id]),
         4 | 5 => {
             let replaces: &[&str] = if dice.yes() { &["m1"] } else { &[] };
-            placed(*dice.pick(&["m1", "m2", "m3", "m4"]), *dice.pick(&["t1", "t2", "t3", "t4"]), &[id], replaces)
+            placed(said, in_turn, &[id], replaces)
         }
-        6 => turn_end(*dice.pick(&["t1", "t2", "t3", "t4"]), TurnEndHow::Done),
+        6 => turn_end(in_turn, TurnEndHow::Done),
         7..=10 => {
             let replay = *dice.pick(&[Replay::Safe, Replay::Never]);
             let intent = intent(name, *dice.pick(&kinds), replay, Some("t1"));
@@ -263,7 +266,7 @@ pub(crate) fn any_body(dice: &mut Dice) -> Body {
         15 => native(dice.below(9) as u64, "line\n"),
         16 => candidate(number, name),
         17 => verdict(number, dice.yes()),
-        18 => settled(*dice.pick(&["t1", "t2", "t3", "t4"]), &[id]),
+        18 => settled(in_turn, &[id]),
         _ => match dice.below(12) {
             0 => delivered(),
             1 => failed(),
