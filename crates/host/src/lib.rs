@@ -19,7 +19,7 @@ mod upstream;
 
 pub use credential::{Credential, CredentialError};
 pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
-pub use json::{BODY_BYTES, DEPTH, NotStrict, Seen, strict};
+pub use json::{BODY_BYTES, DEPTH, NotStrict, strict};
 pub use key::{KeyGuard, SessionSecret};
 pub use policy::{Anthropic, ProviderPolicy, Route, RouteKind, RouteMethod};
 pub use provider::{Provider, UnknownProvider};

@@ -219,15 +219,14 @@ impl Door {
                 return reply::close(reply::error(policy, StatusCode::REQUEST_TIMEOUT, what));
             }
         };
-        let seen = match strict(&body) {
-            Ok(seen) => seen,
-            Err(error) => return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string()),
-        };
+        if let Err(error) = strict(&body) {
+            return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string());
+        }
         let checked = Checked { route, headers: parts.headers, body: body.clone(), _room: room };
         if route.kind == RouteKind::Free {
             return exchange::free(&self.side, checked).await;
         }
-        let facts = match policy.facts(&body, seen) {
+        let facts = match policy.facts(&body) {
             Ok(facts) => facts,
             Err(what) => return reply::error(policy, StatusCode::BAD_REQUEST, &what),
         };

@@ -250,7 +250,7 @@ async fn b83_b85_the_routes_a_harness_needs_are_served() {
     let upstream = Upstream::answering(message()).await;
     let session = Session::before(&upstream).await;
     let key = session.key.as_str();
-    let probe = session.raw("HEAD / HTTP/1.1", "", b"").iter().copied().collect::<Vec<_>>();
+    let probe = session.raw("HEAD / HTTP/1.1", "", b"");
     assert_eq!(session.ask(&probe).await.status, 200, "the probe has no key");
     let models = session.raw("GET /v1/models HTTP/1.1", &format!("Authorization: bearer {key}\r\n"), b"");
     assert!(session.ask(&models).await.body.contains("\"data\":[]"));

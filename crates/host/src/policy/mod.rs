@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::credential::Credential;
-use crate::json::Seen;
 use crate::tap::Tap;
 
 /// One provider API.
@@ -19,11 +18,11 @@ pub trait ProviderPolicy: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// Every route that exists; anything else is answered 404 and never forwarded.
     fn routes(&self) -> &'static [Route];
-    /// What a quote looks at in a paid request.
+    /// What a quote looks at in a paid request whose body passed [`crate::strict`].
     ///
     /// # Errors
     /// One sentence on what is wrong with the body.
-    fn facts(&self, body: &[u8], seen: Seen) -> Result<RequestFacts, String>;
+    fn facts(&self, body: &[u8]) -> Result<RequestFacts, String>;
     /// The body of an answer the proxy makes itself, in the provider's error shape.
     fn error_body(&self, status: StatusCode, message: &str) -> Bytes;
     /// Puts the credential into the upstream request.

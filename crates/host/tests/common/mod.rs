@@ -1,5 +1,5 @@
 //! A provider that does what a test tells it byte by byte, a gate that keeps what it is told, and a client on a bare socket.
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of it")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
