@@ -235,7 +235,8 @@ async fn a_program_does_not_inherit_a_hosts_signals_and_descriptors() {
         return;
     }
     let ourselves = again("lifetime::a_program_does_not_inherit_a_hosts_signals_and_descriptors", "host");
-    let mut host = std::process::Command::new("/bin/sh");
+    // Not sh, which may refuse to ignore CHLD.
+    let mut host = std::process::Command::new("/bin/bash");
     host.args(["-c", "trap '' HUP USR1 CHLD; exec 7</dev/null; exec \"$0\" \"$@\""]);
     host.arg(ourselves.get_program()).args(ourselves.get_args());
     host.envs(ourselves.get_envs().filter_map(|(name, value)| Some((name, value?))));
