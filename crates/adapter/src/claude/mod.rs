@@ -9,6 +9,7 @@ mod history;
 mod launch;
 mod response;
 mod session;
+mod shown;
 mod transcript;
 mod turn;
 mod wire;

@@ -44,10 +44,8 @@ impl Offered {
 
     /// The host's tools as the program is told of them.
     pub(super) fn tools(&self) -> Vec<wire::Tool> {
-        let tool = |spec: &crate::tools::ToolSpec| wire::Tool {
-            name: spec.name.clone(),
-            description: spec.description.clone(),
-            input_schema: spec.input_schema.clone(),
+        let tool = |spec: &crate::tools::ToolSpec| {
+            wire::Tool::new(spec.name.clone(), spec.description.clone(), spec.input_schema.clone())
         };
         self.host.specs().iter().map(tool).collect()
     }

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::shown::{SHOWN, shown};
+
 /// The name of the one in-process MCP server that carries the host's tools.
 pub(super) const SERVER: &str = "host";
 /// What stands before a host tool's name when the model calls it.
@@ -347,6 +349,24 @@ pub(super) struct Tool {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) input_schema: Value,
+    /// For the program, not for the model.
+    #[serde(rename = "_meta")]
+    meta: ToolMeta,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct ToolMeta {
+    #[serde(rename = "anthropic/maxResultSizeChars")]
+    most_shown: u32,
+    /// Offered in every request, never looked up first.
+    #[serde(rename = "anthropic/alwaysLoad")]
+    always_load: bool,
+}
+
+impl Tool {
+    pub(super) const fn new(name: String, description: String, input_schema: Value) -> Self {
+        Self { name, description, input_schema, meta: ToolMeta { most_shown: SHOWN, always_load: true } }
+    }
 }
 
 /// A line to the program, newline and all.
@@ -440,7 +460,7 @@ pub(super) fn end_turn(why: &str) -> Value {
 
 /// A tool's result for a `tools/call`.
 pub(super) fn tool_result(message: &McpMessage, text: &str, is_error: bool) -> Value {
-    mcp_result(message, json!({ "content": [{ "type": "text", "text": text }], "isError": is_error }))
+    mcp_result(message, json!({ "content": [{ "type": "text", "text": shown(text) }], "isError": is_error }))
 }
 
 /// The answer to any MCP message but `tools/call`.
@@ -531,7 +551,7 @@ mod tests {
 
     #[test]
     fn initialize_offers_the_tools_before_they_are_asked_for() {
-        let tools = [Tool { name: "work".into(), description: "d".into(), input_schema: json!({"type": "object"}) }];
+        let tools = [Tool::new("work".into(), "d".into(), json!({"type": "object"}))];
         let request = initialize("r", &["be brief".into()], &tools);
         let request = &request["request"];
         assert_eq!(request["sdkMcpServerManifests"][SERVER]["toolsListResult"]["tools"][0]["name"], "work");
