@@ -11,7 +11,7 @@ const EXAMPLES: &str = "\
 Examples:
   agentrun demo
       Runs a node, kills the program in the middle of a paid tool call, resumes it, and shows what was paid. No key, no network.
-  agentrun run node.json --session t1 --workspace . --cap 0.50
+  agentrun run node.json --session t1 --workspace . --cap 5
       Runs the node on Claude Code. The same command again answers from the records and costs nothing.
   agentrun resume t1
       Goes on with a run that was stopped or killed, from its records alone.
@@ -40,11 +40,14 @@ NODE.json says what is asked and what the answer looks like:
 Relative commands resolve from the file's folder; tools run in the workspace. A tool gets its arguments as JSON on stdin; its stdout is
 the result. Also: builtin_tools, request_limit, review, and of a tool exclusive, on_repeat, reconcile.
 
+A request is admitted only when budget and cap have room for the most it can cost, which is its whole output limit: on Claude Code about
+half a dollar for claude-sonnet-4-5, though it then costs a fraction of that.
+
 A `never` tool (the default) is run at most once for a call, whatever dies in between; a `safe` one may be run again after a crash.";
 
 /// Runs agent harnesses durably: every effect is recorded before it runs, and no paid step is paid for twice.
 #[derive(Debug, Parser)]
-#[command(name = "agentrun", version, about, after_help = EXAMPLES, max_term_width = 120)]
+#[command(name = "agentrun", version, after_help = EXAMPLES, max_term_width = 120)]
 pub(crate) struct Args {
     /// Where sessions and ledgers live: `sqlite:PATH` or `memory:`.
     #[arg(long, global = true, value_name = "URL", default_value = DEFAULT_STORE)]
