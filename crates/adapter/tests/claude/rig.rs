@@ -83,6 +83,7 @@ impl ToolHost for Host {
         }
         let spec = self.spec(&call, EffectKind::Tool);
         let (key, tool) = (spec.key.clone(), call.tool.clone());
+        let long = call.arguments["characters"].as_u64().map(|count| "x".repeat(count as usize));
         let effect = match self.drive.begin(spec, call.tail.bodies(), None).await {
             Ok(Begun::Open(effect)) => effect,
             other => panic!("{other:?}"),
@@ -94,7 +95,7 @@ impl ToolHost for Host {
                 std::future::pending::<()>().await;
             }
         }
-        let text = format!("{tool} done");
+        let text = long.unwrap_or_else(|| format!("{tool} done"));
         effect.finish(Outcome::new(key, OutcomeEnd::Ok, text.as_str()), Vec::new(), None).await.unwrap();
         Ok(Answer::Text { text: Arc::from(text), is_error: false, end_turn: tool == "submit" })
     }

@@ -38,6 +38,22 @@ async fn b69_a_host_tool_is_called_once_behind_its_recorded_call_and_the_model_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn b17_a_long_result_reaches_the_model_and_no_file_of_the_programs_own() {
+    for (characters, whole) in [(480_000, true), (1_000_000, false)] {
+        let rig = Rig::new(vec![calls(&[("work", json!({"characters": characters}))]), Step::says("done")]);
+        let mut owner = rig.own(Work::Answers, &[]).await;
+        let turn = owner.place("do it").await;
+        assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+        owner.end_turn().await;
+        owner.close().await;
+        let sent = result_sent(&rig.model.requests()[1], "toolu_work_0");
+        let text = sent["content"][0]["text"].as_str().unwrap_or_else(|| panic!("not shown: {sent:.300}"));
+        assert_eq!(text.trim_end().len() == characters, whole);
+        assert!(text.starts_with("xxx") && text.trim_end().ends_with("xxx") && text.len() > 400_000);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_accepted_submit_ends_the_turn_with_no_further_request() {
     let rig = Rig::new(vec![calls(&[("submit", json!({"value": 1}))]), Step::says("never asked")]);
     let mut owner = rig.own(Work::Answers, &[]).await;
