@@ -98,7 +98,7 @@ async fn f26_a_guard_that_is_still_at_work_is_waited_for() {
     for _ in 0..2 {
         let told = sweep(&marker(&session, 2), Epochs::Before, Duration::from_millis(200)).await;
         let Err(SweepError::Survivors(survivors)) = told else { panic!("{told:?}") };
-        assert_eq!(survivors.iter().map(|it| it.pid).collect::<Vec<_>>(), [guard]);
+        assert!(survivors.iter().any(|it| it.pid == guard), "{survivors:?}");
         assert!(!running(&word).is_empty());
     }
     kill_process(handle, Signal::CONT).unwrap();
