@@ -217,6 +217,45 @@ impl Upstream {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn a_request_that_a_dying_connection_gives_back_goes_over_another_and_is_sent_once() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let origin = format!("http://{address}").parse().unwrap();
+        let upstream = Upstream::new(origin, Timeouts::default()).unwrap();
+
+        // A resting connection that looks well: nobody drives it, so nobody notices that it is about to go.
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (to, connection) =
+            hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
+        let mut connection = Box::pin(connection);
+        poll_fn(|context| {
+            let _ = connection.as_mut().poll(context);
+            std::task::Poll::Ready(())
+        })
+        .await;
+        upstream.give_back(Over(to));
+        let (mut dying, _) = listener.accept().await.unwrap();
+
+        let provider = async {
+            drop(connection);
+            let (mut fresh, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 4096];
+            let read = fresh.read(&mut request).await.unwrap();
+            fresh.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            request.truncate(read);
+            request
+        };
+        let send = upstream.send(Method::POST, "/v1/messages", None, HeaderMap::new(), Bytes::from("{}"));
+        let (answer, request) = timeout(Duration::from_secs(30), async { tokio::join!(send, provider) }).await.unwrap();
+        assert!(answer.is_ok_and(|answer| answer.response.status() == 200));
+        assert!(request.starts_with(b"POST /v1/messages HTTP/1.1\r\n"));
+        let mut stray = Vec::new();
+        dying.read_to_end(&mut stray).await.unwrap();
+        assert!(stray.is_empty(), "the dying connection got a byte");
+    }
+
     #[test]
     fn an_origin_is_https_or_plain_on_loopback_and_nothing_more() {
         for good in [
