@@ -41,6 +41,8 @@ const QUIET: Duration = Duration::from_secs(30);
 const QUIET_KILLED: Duration = Duration::from_secs(2);
 /// How long processes of older epochs may take to be gone; they are killed, so only the kernel's own work is waited for.
 const SWEEP: Duration = Duration::from_secs(10);
+/// A raise must leave room for a twentieth more than the step that was refused.
+const PARK_MARGIN: i64 = 20;
 /// Times the head may move between read and open before the attempt gives up: each time somebody else wrote.
 const RACES: u32 = 16;
 
@@ -496,7 +498,8 @@ impl<'a> Attempt<'a> {
     async fn park(&self, park: &agentrun_cap::Park, message: String) -> NodeError {
         let parked = Parked {
             word: agentrun_cap::Word::OverCap.as_str().to_owned(),
-            needed: park.minimum(),
+            // The request is asked again with the note on the interruption in it, so it costs a little more than what was refused.
+            needed: park.minimum().saturating_add(Usd::from_pico(park.needed.pico() / PARK_MARGIN)),
             cap: park.cap,
             spent: park.spent,
             ledger: self.ledger.with(|books| books.seq()),

@@ -13,8 +13,8 @@ use agentrun_adapter::{Answer, Observed, Tail, ToolCall, ToolHost, ToolSpec};
 use agentrun_cap::{Scope, Word, fits};
 use agentrun_kernel::{
     Batch, Begun, Body, Candidate, Delivered, Digest, Drive, DriveError, Effect, EffectKey, EffectKind, EffectSpec,
-    HoldId, LedgerBody, NativeCall, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel, StopRaiser, StopSignal,
-    Usd, Verdict, Why,
+    HoldId, LedgerBody, NativeCall, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel, StopRaiser,
+    StopSignal, Usd, Verdict, Why,
 };
 use async_trait::async_trait;
 use serde_json::Value;
