@@ -18,7 +18,7 @@ use agentrun_cap::park_of;
 use agentrun_kernel::{
     Batch, Body, Bound, Digest, Drive, DriveError, FORMAT, Failed, HarnessVersion, LogKey, OpenError, Opened, Owned,
     Parked, PlanDigests, Record, SessionState, SessionTask, SessionWriter, Source, StopLevel, StopRaiser, Store,
-    StoreError, TurnEndHow, Why, read_all, validate,
+    StoreError, TurnEndHow, Usd, Why, read_all, validate,
 };
 use serde_json::json;
 
