@@ -1,13 +1,16 @@
 //! A node comes to its value through the submit tool and nothing else, and an answered one is answered from its records.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use agentrun_kernel::{Body, EffectKind, OutcomeEnd, Replay, Usd};
 use agentrun_runner::{HostFault, NodeWord, Review, ReviewVerdict, What};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use crate::world::{Probe, World, books_are_quiet, calls, count, intents, key, node, outcomes, says, step, submits};
+use crate::world::{
+    Probe, World, books_are_quiet, calls, count, intents, key, node, outcomes, says, step, submits, within,
+};
 
 #[tokio::test]
 async fn b01_a_node_runs_its_tool_once_and_delivers() {
@@ -118,34 +121,26 @@ async fn b16_b17_events_come_in_the_order_of_the_records_with_their_text() {
 }
 
 #[tokio::test]
-async fn m30_calls_of_one_answer_run_together_and_submit_waits_for_them() {
+async fn m30_submit_waits_for_the_calls_beside_it_so_that_nothing_is_open_at_delivery() {
     let (world, probe) = (World::new(), Probe::held());
     let together = json!({"tools": [
         {"name": "search", "input": {"q": "a"}},
         {"name": "submit", "input": {"value": {"n": 5}}},
         {"name": "search", "input": {"q": "b"}},
     ]});
-    let runner = world.runner(json!([together]));
-    let running = tokio::spawn(async move {
-        runner.run_node(node(vec![probe_tool(&probe)]), step()).await.map(|value| (value, probe))
-    });
-    let (delivered, probe) = crate::world::within(running).await.unwrap().unwrap();
-    assert_eq!(delivered.value, json!({"n": 5}));
+    let (runner, tool) = (world.runner(json!([together])), probe.tool(Replay::Never));
+    let running = tokio::spawn(async move { runner.run_node(node(vec![tool]), step()).await });
+    probe.began().await;
+    let behind = tokio::time::timeout(Duration::from_millis(200), probe.began()).await;
+    assert!(behind.is_err(), "what stands behind the submit waits as well");
+    let submitted = intents(&world.records().await, EffectKind::Submit).len();
+    probe.let_go();
+    probe.let_go();
+    let delivered = within(running).await.unwrap().unwrap();
+    assert_eq!((delivered.value, submitted), (json!({"n": 5}), 0), "it had not begun while the search was held");
     let records = world.records().await;
     let delivered_at = records.iter().position(|record| matches!(record.body, Body::Delivered(_))).unwrap();
-    assert_eq!(
-        outcomes(&records[..delivered_at], EffectKind::Tool).len(),
-        probe.runs(),
-        "what ran had ended when it was delivered"
-    );
     assert_eq!(intents(&records[delivered_at..], EffectKind::Tool).len(), 0, "nothing begins behind the delivery");
-}
-
-/// A tool that lets itself go as soon as it runs.
-fn probe_tool(probe: &Arc<Probe>) -> agentrun_runner::Tool {
-    probe.let_go();
-    probe.let_go();
-    probe.tool(Replay::Never)
 }
 
 #[tokio::test]
