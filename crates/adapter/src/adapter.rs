@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use agentrun_kernel::{Built, HarnessVersion, SessionKey, Survey};
 
-use crate::error::{AdapterError, Refusal, RefusalKind};
+use crate::error::{Ability, AdapterError, Refusal, RefusalKind};
 use crate::native::NativeHistory;
 use crate::seat::Seat;
 use crate::session::AdapterSession;
@@ -142,16 +142,16 @@ pub async fn admit(
     prior: Option<&Survey>,
 ) -> Result<Admission, Refusal> {
     let checked = adapter.check(plan, prior).await?;
-    let lacks = |ability: &'static str| Refusal {
+    let lacks = |ability: Ability| Refusal {
         kind: RefusalKind::Lacks(ability),
-        message: format!("{} {} cannot {ability}", adapter.profile().name, checked.harness.version),
+        message: format!("{} {} cannot {}", adapter.profile().name, checked.harness.version, ability.as_str()),
         next: "run the node on a harness that can, or take the need out of the node".to_owned(),
     };
     if plan.fork && !checked.capabilities.fork {
-        return Err(lacks("start from another session's context"));
+        return Err(lacks(Ability::Fork));
     }
     if !plan.builtins.is_empty() && checked.capabilities.builtins == Built::Neither {
-        return Err(lacks("record its built-in tools"));
+        return Err(lacks(Ability::RecordBuiltins));
     }
     Ok(Admission { checked })
 }

@@ -27,9 +27,29 @@ pub enum RefusalKind {
         supported: String,
     },
     /// The session cannot do what the plan needs.
-    Lacks(&'static str),
+    Lacks(Ability),
     /// The plan itself cannot be given to this harness.
     Plan,
+}
+
+/// What a plan can need of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ability {
+    /// To start from another session's context.
+    Fork,
+    /// To record its built-in tools.
+    RecordBuiltins,
+}
+
+impl Ability {
+    /// As a message says it, behind "cannot".
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fork => "start from another session's context",
+            Self::RecordBuiltins => "record its built-in tools",
+        }
+    }
 }
 
 /// A session that failed. What follows is a function of the kind.

@@ -14,7 +14,7 @@ mod session;
 mod tools;
 
 pub use adapter::{AdapterProfile, Admission, AgentAdapter, Capabilities, Checked, SessionPlan, admit};
-pub use error::{AdapterError, AdapterErrorKind, Refusal, RefusalKind};
+pub use error::{Ability, AdapterError, AdapterErrorKind, Refusal, RefusalKind};
 pub use journal::{Journal, JournalError, Tail};
 pub use native::{HistoryError, NativeFiles, NativeHistory, RecordedFiles};
 pub use seat::{Deltas, Dirs, ModelEndpoint, ModelPort, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat};

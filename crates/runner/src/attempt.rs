@@ -6,27 +6,29 @@
 //! ```
 //! A command decides on what it reads before it takes anything: a second terminal that asks for an answered session fences nobody.
 
+mod ending;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterError, AdapterErrorKind, AdapterSession, Admission, Deltas, Journal, ModelEndpoint, RecordedFiles, Refusal,
-    RefusalKind, Seat, SessionPlan, Start, ToolHost as _, Turn, TurnEnd, admit,
+    AdapterSession, Admission, Deltas, Journal, ModelEndpoint, RecordedFiles, Seat, Start, ToolHost as _, Turn,
+    TurnEnd, admit,
 };
 use agentrun_cap::park_of;
 use agentrun_kernel::{
-    Batch, Body, Bound, Digest, Drive, DriveError, FORMAT, Failed, HarnessVersion, LogKey, OpenError, Opened, Owned,
-    Parked, PlanDigests, Record, SessionState, SessionTask, SessionWriter, Source, StopLevel, StopRaiser, Store,
-    StoreError, TurnEndHow, Usd, Why, read_all, validate,
+    Batch, Body, Drive, LogKey, OpenError, Owned, Parked, PlanDigests, Record, SessionState, SessionTask,
+    SessionWriter, Source, StopLevel, StopRaiser, Store, TurnEndHow, Why, read_all, validate,
 };
-use serde_json::json;
 
+use crate::binding::{check_binding, plan, plan_digests, record_opening};
 use crate::books::{LedgerError, RunLedger};
-use crate::bridge::{Bridge, BridgeParts, ReviewFault};
+use crate::bridge::{Bridge, BridgeParts};
 use crate::carry::{NUDGE, RECOVERY_NOTE};
-use crate::error::{NodeError, NodeWord, ParkedAt, word_of};
+use crate::error::{NodeError, NodeWord, word_of};
 use crate::events::Publisher;
+use crate::faults::{of_drive, of_ledger, parked_error, refused, storage};
 use crate::gate::{AttemptGate, GatePort, Limits, Trouble};
 use crate::homes::Home;
 use crate::node::{EMPTY_TURNS, MAX_SENDS, Node, Step};
@@ -41,8 +43,6 @@ const QUIET: Duration = Duration::from_secs(30);
 const QUIET_KILLED: Duration = Duration::from_secs(2);
 /// How long processes of older epochs may take to be gone; they are killed, so only the kernel's own work is waited for.
 const SWEEP: Duration = Duration::from_secs(10);
-/// A raise must leave room for a twentieth more than the step that was refused.
-const PARK_MARGIN: i64 = 20;
 /// Times the head may move between read and open before the attempt gives up: each time somebody else wrote.
 const RACES: u32 = 16;
 
@@ -479,96 +479,6 @@ impl<'a> Attempt<'a> {
             _ => QUIET,
         }
     }
-
-    fn answer(&self) -> Result<Delivered, NodeError> {
-        let state = self.drive.state();
-        answered(&state, &self.step, false).unwrap_or_else(|| {
-            Err(self.fail(NodeWord::Storage, "the session has no answer where one was recorded".to_owned()))
-        })
-    }
-
-    async fn record_failure(&self, word: NodeWord, message: String) -> NodeError {
-        let failed = Body::Failed(Failed { word: word.as_str().to_owned(), message: message.clone() });
-        match self.drive.append(Batch::of([failed]), None).await {
-            Ok(_) => self.fail(word, message),
-            Err(error) => of_drive(&self.step, &error),
-        }
-    }
-
-    async fn park(&self, park: &agentrun_cap::Park, message: String) -> NodeError {
-        let parked = Parked {
-            word: agentrun_cap::Word::OverCap.as_str().to_owned(),
-            // The request is asked again with the note on the interruption in it, so it costs a little more than what was refused.
-            needed: park.minimum().saturating_add(Usd::from_pico(park.needed.pico() / PARK_MARGIN)),
-            cap: park.cap,
-            spent: park.spent,
-            ledger: self.ledger.with(|books| books.seq()),
-        };
-        match self.drive.append(Batch::of([Body::Parked(parked.clone())]), None).await {
-            Ok(_) => parked_error(&self.step, &parked, message),
-            Err(error) => of_drive(&self.step, &error),
-        }
-    }
-
-    fn fail(&self, word: NodeWord, message: String) -> NodeError {
-        NodeError::new(&self.step.session, word, message)
-    }
-
-    fn fenced(&self) -> NodeError {
-        self.fail(NodeWord::Fenced, "a newer owner has taken the session; this one does nothing more in it".to_owned())
-    }
-
-    fn stopped(&self) -> NodeError {
-        match self.stop.signal().why() {
-            Some(Why::Fenced) => self.fenced(),
-            _ => self.fail(
-                NodeWord::Aborted,
-                "stopped; run the same command, or `agentrun resume`, to go on from the records".to_owned(),
-            ),
-        }
-    }
-
-    fn harness(&self, error: &AdapterError) -> NodeError {
-        if let AdapterErrorKind::Restart(restart) = &error.kind {
-            return of_drive(&self.step, &DriveError::Restart(restart.clone()));
-        }
-        if self.stop.signal().level() >= StopLevel::Kill {
-            return self.stopped();
-        }
-        if let AdapterErrorKind::Upstream { status } = error.kind {
-            return self.upstream(status, &error.message);
-        }
-        self.fail(NodeWord::Harness, format!("{error}; run the same command to go on from the records"))
-    }
-
-    fn upstream(&self, status: Option<u16>, message: &str) -> NodeError {
-        let (status, why) = match self.gate.trouble() {
-            Some(Trouble::Upstream { status: seen, why }) => (seen.or(status), why),
-            _ => (status, message.to_owned()),
-        };
-        let next = match status {
-            Some(401 | 403) => "check the provider's key, then run the same command to go on",
-            Some(429) => "the provider limits the rate; wait, then run the same command to go on",
-            Some(400 | 404 | 413) => {
-                "the provider refused the request itself: check the model's name and the node, then run the same command"
-            }
-            Some(_) => "the provider is in trouble; wait, then run the same command to go on",
-            None => "check the provider's address and that it is up, then run the same command to go on",
-        };
-        self.fail(NodeWord::Upstream, format!("{why}; {next}"))
-    }
-
-    fn recovery(&self, error: RecoveryError) -> NodeError {
-        match error {
-            RecoveryError::Ledger(error) => of_ledger(&self.step, &error),
-            RecoveryError::Review(ReviewFault::Drive(error)) => of_drive(&self.step, &error),
-            RecoveryError::Review(error @ ReviewFault::Host(_)) => self.fail(NodeWord::HostFault, error.to_string()),
-            RecoveryError::Store(error) => storage(&self.step, &error),
-            error @ (RecoveryError::History(_) | RecoveryError::Endless) => {
-                self.fail(NodeWord::Harness, error.to_string())
-            }
-        }
-    }
 }
 
 type EventSender = tokio::sync::mpsc::UnboundedSender<Arc<Record>>;
@@ -626,145 +536,4 @@ async fn still_parked(runner: &HarnessRunner, state: &SessionState, step: &Step)
     let ledger = RunLedger::open(runner.options.store.clone(), &step.run, runner.options.cap).await;
     let ledger = ledger.map_err(|error| of_ledger(step, &error))?;
     Ok(ledger.refuses(parked).then(|| parked.clone()))
-}
-
-fn parked_error(step: &Step, parked: &Parked, message: String) -> NodeError {
-    let mut error = NodeError::new(&step.session, NodeWord::OverCap, message);
-    error.park = Some(ParkedAt { needed: parked.needed, cap: parked.cap, spent: parked.spent });
-    error
-}
-
-fn check_binding(
-    state: &SessionState,
-    runner: &HarnessRunner,
-    digests: &PlanDigests,
-    step: &Step,
-) -> Result<(), NodeError> {
-    let Some(bound) = &state.bound else { return Ok(()) };
-    let fail = |message: String| Err(NodeError::new(&step.session, NodeWord::Binding, message));
-    if bound.format != u32::from(FORMAT) {
-        return fail(format!(
-            "the session has format {}, this version reads {FORMAT}; use the version that wrote it",
-            bound.format
-        ));
-    }
-    let name = runner.adapter.profile().name;
-    if bound.adapter != name {
-        return fail(format!(
-            "the session was begun on `{}` and cannot go on with `{name}`; use another session key",
-            bound.adapter
-        ));
-    }
-    if bound.binding != digests.binding() {
-        let moved = bound.plan.moved(digests).join(", ");
-        let (was, is) = (bound.binding.as_str(), digests.binding());
-        return fail(format!(
-            "the session is bound to another node: {moved} changed (binding {was:.12} was recorded, this is {is:.12}); run the node as it was, or \
-             use another session key"
-        ));
-    }
-    if bound.run != step.run {
-        return fail(format!("the session belongs to run `{}`, not `{}`", bound.run, step.run));
-    }
-    Ok(())
-}
-
-fn plan_digests(node: &Node, step: &Step) -> PlanDigests {
-    let tools: Vec<_> =
-        node.tools.iter().map(|tool| json!([tool.spec.name, tool.spec.description, tool.spec.input_schema])).collect();
-    PlanDigests {
-        prompt: Digest::of(node.prompt.as_bytes()),
-        system: Digest::of_json(&json!(node.system)),
-        schema: Digest::of_json(&node.schema),
-        tools: Digest::of_json(&json!([tools, node.builtins])),
-        model: node.model.clone(),
-        label: node.label.clone(),
-        attempt: step.attempt,
-    }
-}
-
-fn plan(node: &Node, step: &Step) -> Result<SessionPlan, String> {
-    let envelope = crate::envelope::Envelope::new(&node.schema).map_err(|error| error.to_string())?;
-    for tool in &node.tools {
-        if crate::node::RESERVED.contains(&tool.spec.name.as_str()) {
-            return Err(format!("the tool name `{}` is reserved", tool.spec.name));
-        }
-        if tool.price.is_some() && tool.replay == agentrun_kernel::Replay::Safe {
-            return Err(format!(
-                "the tool `{}` costs money and is declared safe; a priced tool is `never`",
-                tool.spec.name
-            ));
-        }
-    }
-    let tools = node.tools.iter().map(|tool| tool.spec.clone()).chain([envelope.spec().clone()]).collect();
-    Ok(SessionPlan {
-        session: step.session.clone(),
-        model: node.model.clone(),
-        system: node.system.clone(),
-        tools,
-        builtins: node.builtins.clone(),
-        fork: node.fork,
-    })
-}
-
-async fn record_opening(
-    runner: &HarnessRunner,
-    step: &Step,
-    drive: &Drive,
-    admission: &Admission,
-    digests: PlanDigests,
-    node: &Node,
-    fresh: bool,
-) -> Result<(), DriveError> {
-    let checked = admission.checked();
-    let opened = Body::Opened(Opened {
-        earlier: step.earlier.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        harness: Some(HarnessVersion { name: checked.harness.name.clone(), version: checked.harness.version.clone() }),
-        native_session: None,
-    });
-    let bound = fresh.then(|| {
-        Body::Bound(Bound {
-            format: u32::from(FORMAT),
-            adapter: runner.adapter.profile().name.to_owned(),
-            binding: digests.binding(),
-            plan: digests,
-            run: step.run.clone(),
-            parent: None,
-            builtins: checked.capabilities.builtins,
-            host: node.host.clone(),
-        })
-    });
-    drive.append(Batch::of(bound.into_iter().chain([opened])), None).await.map(drop)
-}
-
-fn refused(step: &Step, refusal: &Refusal) -> NodeError {
-    let word = match refusal.kind {
-        RefusalKind::Lacks(_) if refusal.message.contains("context") => NodeWord::ForkRefused,
-        _ => NodeWord::Refused,
-    };
-    NodeError::new(&step.session, word, refusal.to_string())
-}
-
-fn storage(step: &Step, error: &StoreError) -> NodeError {
-    NodeError::new(&step.session, NodeWord::Storage, error.to_string())
-}
-
-fn of_drive(step: &Step, error: &DriveError) -> NodeError {
-    let word = match error {
-        DriveError::Restart(restart) if restart.is_fenced() => NodeWord::Fenced,
-        _ => NodeWord::Storage,
-    };
-    NodeError::new(&step.session, word, error.to_string())
-}
-
-fn of_ledger(step: &Step, error: &LedgerError) -> NodeError {
-    match error {
-        LedgerError::Drive(error) => of_drive(step, error),
-        LedgerError::Store(error) => storage(step, error),
-        LedgerError::Denied(denied) => NodeError::new(&step.session, word_of(denied), denied.to_string()),
-        other @ (LedgerError::Fault(_) | LedgerError::Cut | LedgerError::Busy) => {
-            NodeError::new(&step.session, NodeWord::Storage, other.to_string())
-        }
-    }
 }

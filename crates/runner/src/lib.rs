@@ -4,12 +4,14 @@
 //! Inside: `attempt` is the flow, `recover` what comes next, `gate` what a paid request passes, `bridge` what a tool call passes.
 
 mod attempt;
+mod binding;
 mod books;
 mod bridge;
 mod carry;
 mod envelope;
 mod error;
 mod events;
+mod faults;
 mod gate;
 mod homes;
 mod node;

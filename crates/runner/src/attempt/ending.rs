@@ -1,0 +1,107 @@
+//! How an attempt ends: the recorded answer, a recorded failure or park, or the fault that outranks what the harness says of its end.
+
+use agentrun_adapter::{AdapterError, AdapterErrorKind};
+use agentrun_kernel::{Batch, Body, DriveError, Failed, Parked, StopLevel, Usd, Why};
+
+use super::{Attempt, answered};
+use crate::bridge::ReviewFault;
+use crate::error::{NodeError, NodeWord};
+use crate::faults::{of_drive, of_ledger, parked_error, storage};
+use crate::gate::Trouble;
+use crate::recover::RecoveryError;
+use crate::runner::Delivered;
+
+/// A raise must leave room for a twentieth more than the step that was refused.
+const PARK_MARGIN: i64 = 20;
+
+impl Attempt<'_> {
+    pub(super) fn answer(&self) -> Result<Delivered, NodeError> {
+        let state = self.drive.state();
+        answered(&state, &self.step, false).unwrap_or_else(|| {
+            Err(self.fail(NodeWord::Storage, "the session has no answer where one was recorded".to_owned()))
+        })
+    }
+
+    pub(super) async fn record_failure(&self, word: NodeWord, message: String) -> NodeError {
+        let failed = Body::Failed(Failed { word: word.as_str().to_owned(), message: message.clone() });
+        match self.drive.append(Batch::of([failed]), None).await {
+            Ok(_) => self.fail(word, message),
+            Err(error) => of_drive(&self.step, &error),
+        }
+    }
+
+    pub(super) async fn park(&self, park: &agentrun_cap::Park, message: String) -> NodeError {
+        let parked = Parked {
+            word: agentrun_cap::Word::OverCap.as_str().to_owned(),
+            // The request is asked again with the note on the interruption in it, so it costs a little more than what was refused.
+            needed: park.minimum().saturating_add(Usd::from_pico(park.needed.pico() / PARK_MARGIN)),
+            cap: park.cap,
+            spent: park.spent,
+            ledger: self.ledger.with(|books| books.seq()),
+        };
+        match self.drive.append(Batch::of([Body::Parked(parked.clone())]), None).await {
+            Ok(_) => parked_error(&self.step, &parked, message),
+            Err(error) => of_drive(&self.step, &error),
+        }
+    }
+
+    pub(super) fn fail(&self, word: NodeWord, message: String) -> NodeError {
+        NodeError::new(&self.step.session, word, message)
+    }
+
+    pub(super) fn fenced(&self) -> NodeError {
+        self.fail(NodeWord::Fenced, "a newer owner has taken the session; this one does nothing more in it".to_owned())
+    }
+
+    pub(super) fn stopped(&self) -> NodeError {
+        match self.stop.signal().why() {
+            Some(Why::Fenced) => self.fenced(),
+            _ => self.fail(
+                NodeWord::Aborted,
+                "stopped; run the same command, or `agentrun resume`, to go on from the records".to_owned(),
+            ),
+        }
+    }
+
+    pub(super) fn harness(&self, error: &AdapterError) -> NodeError {
+        if let AdapterErrorKind::Restart(restart) = &error.kind {
+            return of_drive(&self.step, &DriveError::Restart(restart.clone()));
+        }
+        if self.stop.signal().level() >= StopLevel::Kill {
+            return self.stopped();
+        }
+        if let AdapterErrorKind::Upstream { status } = error.kind {
+            return self.upstream(status, &error.message);
+        }
+        self.fail(NodeWord::Harness, format!("{error}; run the same command to go on from the records"))
+    }
+
+    pub(super) fn upstream(&self, status: Option<u16>, message: &str) -> NodeError {
+        let (status, why) = match self.gate.trouble() {
+            Some(Trouble::Upstream { status: seen, why }) => (seen.or(status), why),
+            _ => (status, message.to_owned()),
+        };
+        let next = match status {
+            Some(401 | 403) => "check the provider's key, then run the same command to go on",
+            Some(429) => "the provider limits the rate; wait, then run the same command to go on",
+            Some(400 | 404 | 413) => {
+                "the provider refused the request itself: check the model's name and the node, then run the same command"
+            }
+            Some(_) => "the provider is in trouble; wait, then run the same command to go on",
+            None => "check the provider's address and that it is up, then run the same command to go on",
+        };
+        self.fail(NodeWord::Upstream, format!("{why}; {next}"))
+    }
+
+    pub(super) fn recovery(&self, error: RecoveryError) -> NodeError {
+        match error {
+            RecoveryError::Ledger(error) => of_ledger(&self.step, &error),
+            RecoveryError::Review(ReviewFault::Drive(error)) => of_drive(&self.step, &error),
+            RecoveryError::Review(error @ ReviewFault::Host(_)) => self.fail(NodeWord::HostFault, error.to_string()),
+            RecoveryError::Store(error) => storage(&self.step, &error),
+            error @ (RecoveryError::History(_) | RecoveryError::Endless) => {
+                self.fail(NodeWord::Harness, error.to_string())
+            }
+        }
+    }
+}
