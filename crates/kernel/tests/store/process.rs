@@ -252,7 +252,10 @@ fn each_acknowledged_group_is_one_sync_of_the_log() {
     let (path, trace) = (folder.path().join("sessions.db"), folder.path().join("trace"));
     let mut strace = Command::new("strace");
     strace.args(["-f", "-y", "-e", "trace=fsync,fdatasync", "-o"]).arg(&trace);
-    assert!(Command::new("strace").arg("-V").output().is_ok(), "the syncs are counted by strace: install it, or run testing/run");
+    assert!(
+        Command::new("strace").arg("-V").output().is_ok(),
+        "the syncs are counted by strace: install it, or run testing/run"
+    );
     strace.arg(std::env::current_exe().unwrap());
     let mut other = Other::spawn(strace, "syncs", &path);
     assert_eq!(other.says().unwrap().0, "ready");
