@@ -62,6 +62,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("agentrun-testing", &["agentrun-kernel", "agentrun-cap", "agentrun-adapter", "agentrun-host", "agentrun-runner"]),
+    ("agentrun-model", &[]),
 ];
 
 #[test]
