@@ -45,6 +45,19 @@ half a dollar for claude-sonnet-4-5, though it then costs a fraction of that.
 
 A `never` tool (the default) is run at most once for a call, whatever dies in between; a `safe` one may be run again after a crash.";
 
+const PROXY_HELP: &str = "\
+Serves a provider's API on loopback until SIGINT or SIGTERM, for any harness started by hand:
+
+  ANTHROPIC_BASE_URL=(the url printed) ANTHROPIC_API_KEY=(the key printed) claude
+
+The harness never sees the provider's key. Each paid request is held at the most it can cost before it is sent, and refused with 403 when
+the cap has no room; what the provider says was used is booked in the ledger of a new run, whose id is printed. `agentrun cap RUN` shows it
+and raises its cap while the proxy serves. The first signal lets requests in flight end (10 s), the second one does not; then comes the bill.
+
+With --json: {\"type\":\"proxy\",\"url\",\"key\",\"run\"}, then a line a request
+{\"type\":\"request\",\"model\",\"usd\",\"unknown_usd\",\"end\":\"booked|released|unknown|denied\",\"why\"}, and last
+{\"type\":\"bill\",\"requests\",\"usd\",\"unknown_usd\"}: the requests let through, what they cost, what nobody can say in full.";
+
 /// Runs agent harnesses durably: every effect is recorded before it runs, and no paid step is paid for twice.
 #[derive(Debug, Parser)]
 #[command(name = "agentrun", version, after_help = EXAMPLES, max_term_width = 120)]
@@ -84,6 +97,9 @@ pub(crate) enum Command {
     Price(PriceArgs),
     /// What a run may spend and has spent; --raise lets a parked one go on
     Cap(CapArgs),
+    /// The model proxy alone, for a harness started by hand; one bill and one cap
+    #[command(long_about = PROXY_HELP)]
+    Proxy(ProxyArgs),
     /// A node killed in the middle of a paid tool call and resumed: nothing runs or is paid twice
     Demo,
 }
@@ -152,6 +168,28 @@ pub(crate) struct CapArgs {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ProxyArgs {
+    /// Whose API is served.
+    #[arg(long, value_enum)]
+    pub(crate) provider: Provider,
+    /// Where that API is, without the path: any server that speaks it.
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) base_url: Option<String>,
+    /// The most all requests together may spend, in dollars; without it there is no cap.
+    #[arg(long, value_name = "USD", value_parser = amount, allow_hyphen_values = true)]
+    pub(crate) cap: Option<Usd>,
+    /// A price catalog that adds to the one built in.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// A file that holds the provider's key, in place of the environment variable.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credential_file: Option<PathBuf>,
+    /// One JSON object a line on stdout; the last one is the bill.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// What is not part of the run itself, and may differ when it is resumed.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct How {
@@ -177,6 +215,12 @@ pub(crate) struct ShowArgs {
     /// Only check the records: exit 0, or 3 with the broken invariant and the record's seq.
     #[arg(long, conflicts_with_all = ["json", "follow"])]
     pub(crate) check: bool,
+    /// Only what was spent: per model, per paid tool, per turn, and in all.
+    #[arg(long, conflicts_with_all = ["json", "check", "follow"])]
+    pub(crate) spend: bool,
+    /// The spend as comma-separated values.
+    #[arg(long, requires = "spend")]
+    pub(crate) csv: bool,
     /// Go on showing records as they come.
     #[arg(long)]
     pub(crate) follow: bool,

@@ -14,6 +14,7 @@ mod output;
 mod plan;
 mod price;
 mod progress;
+mod proxy;
 mod resume;
 mod review;
 mod run;
@@ -66,6 +67,7 @@ async fn dispatch(args: &Args, secrets: &Secrets) -> Result<Exit, Failure> {
         Command::Doctor { verbose } => doctor::doctor(url, *verbose).await,
         Command::Price(price) => price::price(price),
         Command::Cap(of) => cap::cap(url, of).await,
+        Command::Proxy(of) => proxy::proxy(url, of, secrets).await,
         Command::Demo => demo::demo().await,
     }
 }

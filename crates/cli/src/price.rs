@@ -71,7 +71,7 @@ fn list(catalog: &Catalog, at: Date, as_json: bool) {
 }
 
 /// The day it is, in UTC.
-fn today() -> Date {
+pub(crate) fn today() -> Date {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Date::of_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -111,19 +111,33 @@ async fn place(store: &Store, state: &SessionState, args: &RunArgs, session: &Se
 /// The provider's origin, where the harness needs one.
 fn origin(flags: &Flags) -> Result<Option<(Provider, Origin)>, Failure> {
     let Some(provider) = flags.provider.filter(|_| flags.harness.provider().is_some()) else { return Ok(None) };
-    let text = flags.base_url.as_deref().unwrap_or(provider.api().default_origin());
-    let origin = text.parse().map_err(|error| Failure::usage(format!("--base-url: {error}")))?;
-    Ok(Some((provider, origin)))
+    Ok(Some((provider, origin_of(provider, flags.base_url.as_deref())?)))
+}
+
+fn origin_of(provider: Provider, base_url: Option<&str>) -> Result<Origin, Failure> {
+    let text = base_url.unwrap_or(provider.api().default_origin());
+    text.parse().map_err(|error| Failure::usage(format!("--base-url: {error}")))
 }
 
 /// The provider with its key; `None` for a harness that needs none.
 fn upstream(flags: &Flags, how: &How, secrets: &Secrets) -> Result<Option<ProviderConfig>, Failure> {
-    let Some((provider, origin)) = origin(flags)? else { return Ok(None) };
-    let credential = secrets.key(provider, how.credential_file.as_deref())?;
+    let Some((provider, _)) = origin(flags)? else { return Ok(None) };
+    provider_at(provider, flags.base_url.as_deref(), how.credential_file.as_deref(), secrets).map(Some)
+}
+
+/// A provider where `base_url` says, with its key.
+pub(crate) fn provider_at(
+    provider: Provider,
+    base_url: Option<&str>,
+    credential_file: Option<&Path>,
+    secrets: &Secrets,
+) -> Result<ProviderConfig, Failure> {
+    let origin = origin_of(provider, base_url)?;
+    let credential = secrets.key(provider, credential_file)?;
     let policy = match provider {
         Provider::Anthropic => Arc::new(Anthropic),
     };
-    Ok(Some(ProviderConfig { api: provider.api(), policy, origin, credential, timeouts: Timeouts::default() }))
+    Ok(ProviderConfig { api: provider.api(), policy, origin, credential, timeouts: Timeouts::default() })
 }
 
 /// A session in its store, as it was read.

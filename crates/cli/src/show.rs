@@ -1,5 +1,6 @@
 //! `agentrun show`: a session as its records tell it. Reads only, so it never disturbs an owner that lives.
 
+mod spend;
 mod timeline;
 
 use agentrun_kernel::{Body, LogKey, Record, Seq, SessionState, Store, StoreError, read_all, read_from, validate};
@@ -15,6 +16,10 @@ pub(crate) async fn show(url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
         return check(&store, url, args).await;
     }
     let (records, state) = stores::session(&store, url, &args.session).await?;
+    if args.spend {
+        output::text(&spend::table(&spend::rows(&records), args.csv));
+        return Ok(Exit::Done);
+    }
     let mut timeline = timeline::Timeline::default();
     if !args.json {
         output::text(&timeline::head(&args.session, &state));

@@ -4,28 +4,42 @@ use std::io;
 use std::time::Duration;
 
 use agentrun_runner::HarnessRunner;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::output;
+
+/// SIGINT and SIGTERM as they come, from [`Signals::new`] on.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// # Errors
+    /// The handlers cannot be set.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// The next one; `None` when no more can come. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<()> {
+        tokio::select! {
+            more = self.interrupt.recv() => more,
+            more = self.terminate.recv() => more,
+        }
+    }
+}
 
 /// Watches for signals until aborted.
 ///
 /// # Errors
 /// The handlers cannot be set.
 pub(crate) fn watch(runner: HarnessRunner, drain: Duration) -> io::Result<JoinHandle<()>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut signals = Signals::new()?;
     Ok(tokio::spawn(async move {
         let mut times = 0_u32;
-        loop {
-            let more = tokio::select! {
-                more = interrupt.recv() => more,
-                more = terminate.recv() => more,
-            };
-            if more.is_none() {
-                return;
-            }
+        while signals.next().await.is_some() {
             times += 1;
             if times == 1 {
                 output::note(&format!(

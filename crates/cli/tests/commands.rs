@@ -7,7 +7,7 @@ mod support;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use support::{PATIENCE, Ran, Stage, of_kind, says_done, searching, submits, wait_for};
+use support::{PATIENCE, Ran, Stage, calls_search, of_kind, says_done, searching, submits, wait_for};
 
 /// Runs the stage's node on the faux harness.
 fn faux(stage: &Stage, more: &[&str]) -> std::process::Command {
@@ -177,6 +177,33 @@ fn b78_a_raise_that_does_lets_a_parked_session_go_on_and_is_one_raise_by_its_id(
     let ran = stage.ends(stage.agentrun(&["resume", &stage.session, "--json"]));
     assert_eq!(ran.delivered(), json!({"severity": "low"}));
     stage.check();
+}
+
+#[test]
+fn b81_the_spend_of_a_session_is_told_by_model_by_tool_by_turn_and_in_all() {
+    let stage = Stage::new();
+    let mut node = searching(&stage, "never");
+    node["tools"][0]["price_usd"] = json!("0.25");
+    stage.node(&node);
+    std::fs::write(stage.work("go"), "").unwrap();
+    stage.write("s.json", &json!({"steps": [calls_search(), submits("low"), says_done()]}).to_string());
+    let ran = stage.ends(faux(&stage, &["--session", &stage.session, "--json"]));
+    ran.delivered();
+    let spent = ran.last()["usd"].as_str().unwrap().to_owned();
+    let told = stage.ends(stage.agentrun(&["show", &stage.session, "--spend", "--csv"]));
+    let rows: Vec<Vec<&str>> = told.stdout.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0], ["by", "name", "count", "booked_usd", "unknown_usd", "held_usd"], "{told:?}");
+    assert_eq!(rows[1][..2], ["model", "claude-sonnet-4-5"], "{told:?}");
+    assert_eq!(rows[2], ["tool", "search", "1", "0.25", "0", "0"], "{told:?}");
+    assert_eq!((&rows[3][..2], rows[3][3]), (&["turn", "1"][..], spent.as_str()), "{told:?}");
+    assert_eq!((rows[4][0], rows[4][3]), ("all", spent.as_str()), "{told:?}");
+    let told = stage.ends(stage.agentrun(&["show", &stage.session, "--spend"]));
+    assert!(told.stdout.starts_with("BY") && told.stdout.contains(&format!("${spent}")), "{told:?}");
+    for bad in [&["--csv"][..], &["--spend", "--json"], &["--spend", "--check"]] {
+        let mut command = stage.agentrun(&["show", &stage.session]);
+        command.args(bad);
+        assert_eq!(stage.ends(command).code, Some(2), "{bad:?}");
+    }
 }
 
 #[test]

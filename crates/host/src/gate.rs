@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use agentrun_cap::{RequestFacts, Word};
-use agentrun_kernel::Usage;
+use agentrun_cap::{Catalog, Quote, RequestFacts, Word, price};
+use agentrun_kernel::{HoldId, LedgerBody, Usage};
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -82,6 +82,33 @@ pub enum RequestEnd {
     },
 }
 
+impl RequestEnd {
+    /// The ledger record that ends the request's hold: its price, the proof that nothing was spent, or unknown. What was paid and has no
+    /// price in the catalog is unknown too, so the hold counts in full.
+    #[must_use]
+    pub fn ending(&self, hold: &HoldId, quote: &Quote, catalog: &Catalog) -> LedgerBody {
+        let hold = hold.clone();
+        match self {
+            Self::Complete { model, usage, .. } => match price(catalog, model, usage, quote.at) {
+                Ok(priced) => LedgerBody::Booking {
+                    hold,
+                    usage: Some(usage.clone()),
+                    model: Some(priced.model),
+                    catalog: priced.catalog,
+                    amount: priced.amount,
+                },
+                Err(error) => LedgerBody::Unknown { hold, why: error.to_string() },
+            },
+            Self::NotSent { why } => LedgerBody::Release { hold, proof: format!("not sent: {why}") },
+            Self::Refused { status } => LedgerBody::Release {
+                hold,
+                proof: format!("the provider refused with {status}, which it does not bill"),
+            },
+            Self::Unknown { why, .. } => LedgerBody::Unknown { hold, why: why.clone() },
+        }
+    }
+}
+
 /// The gate said no: the harness gets a status it does not retry, and this text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{word}: {message}")]
@@ -90,4 +117,35 @@ pub struct Refusal {
     pub word: Word,
     /// What happened and what to do next. Shown to the harness, and by it to its model: no secret.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agentrun_cap::{Date, quote};
+
+    #[test]
+    fn a_hold_ends_as_booked_released_or_unknown_and_never_as_less_than_was_spent() {
+        let catalog = Catalog::bundled().unwrap();
+        let facts =
+            RequestFacts { model: "claude-sonnet-4-5".to_owned(), max_output: Some(100), ..RequestFacts::default() };
+        let quote = quote(&catalog, &facts, Date::of_unix_ms(1_790_000_000_000)).unwrap();
+        let hold = HoldId::fresh();
+        let ending = |end: &RequestEnd| end.ending(&hold, &quote, &catalog);
+        let complete = |model: &str| RequestEnd::Complete {
+            model: model.to_owned(),
+            usage: Usage { input: 10, output: 20, ..Usage::default() },
+            response_id: None,
+            response: Bytes::new(),
+        };
+        let LedgerBody::Booking { amount, .. } = ending(&complete("claude-sonnet-4-5")) else { panic!("not booked") };
+        assert_eq!(amount.to_string(), "0.00033");
+        let unpriced = ending(&complete("a-model-nobody-lists"));
+        assert!(matches!(&unpriced, LedgerBody::Unknown { why, .. } if why.contains("a-model-nobody-lists")));
+        let cut = RequestEnd::Unknown { status: Some(200), why: "cut".to_owned(), response: Bytes::new() };
+        assert_eq!(ending(&cut), LedgerBody::Unknown { hold: hold.clone(), why: "cut".to_owned() });
+        for free in [RequestEnd::NotSent { why: "no route".to_owned() }, RequestEnd::Refused { status: 429 }] {
+            assert!(matches!(ending(&free), LedgerBody::Release { .. }), "{free:?}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use agentrun_adapter::{ModelPort, PaidCall, PaidStep, PortRefused, RequestBarrier, Tail};
-use agentrun_cap::{Catalog, Date, Denied, Quote, RequestFacts, Scope, Word, fits, price, quote};
+use agentrun_cap::{Catalog, Date, Denied, Quote, RequestFacts, Scope, Word, fits, quote};
 use agentrun_host::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
 use agentrun_kernel::{
     Begun, Digest, Drive, DriveError, EffectKey, EffectKind, EffectSpec, HoldId, LedgerBody, OnRepeat, OpenEffect,
@@ -256,57 +256,41 @@ impl GateLease {
     async fn end(self, end: RequestEnd) -> Result<(), LedgerError> {
         let Self { gate, effect, hold, quote, _open } = self;
         let key = effect.key().clone();
-        let unknown = |why: &str| LedgerBody::Unknown { hold: hold.clone(), why: why.to_owned() };
+        let ending = end.ending(&hold, &quote, &gate.catalog);
         let mut outcome = Outcome::new(key, OutcomeEnd::Ok, "");
-        let booking = match end {
-            RequestEnd::Complete { model, usage, response_id, response } => {
-                outcome.usage = Some(usage.clone());
+        outcome.cost = match &ending {
+            LedgerBody::Booking { amount, .. } => Some(*amount),
+            LedgerBody::Release { .. } => Some(Usd::ZERO),
+            _ => None,
+        };
+        match end {
+            RequestEnd::Complete { usage, response_id, response, .. } => {
+                outcome.usage = Some(usage);
                 outcome.response_id = response_id;
                 outcome.response = Arc::from(response.as_ref());
-                match price(&gate.catalog, &model, &usage, quote.at) {
-                    Ok(priced) => {
-                        outcome.cost = Some(priced.amount);
-                        LedgerBody::Booking {
-                            hold: hold.clone(),
-                            usage: Some(usage),
-                            model: Some(priced.model),
-                            catalog: priced.catalog,
-                            amount: priced.amount,
-                        }
-                    }
-                    // It was paid, and what it cost cannot be told: the hold counts in full.
-                    Err(error) => {
-                        outcome.text = Arc::from(error.to_string());
-                        unknown(&error.to_string())
-                    }
+                // It was paid, and what it cost cannot be told: the hold counts in full.
+                if let LedgerBody::Unknown { why, .. } = &ending {
+                    outcome.text = Arc::from(why.as_str());
                 }
             }
             RequestEnd::NotSent { why } => {
-                gate.note(Trouble::Upstream { status: None, why: why.clone() });
                 outcome.end = OutcomeEnd::Error;
                 outcome.text = Arc::from(format!("not sent: {why}"));
-                outcome.cost = Some(Usd::ZERO);
-                LedgerBody::Release { hold: hold.clone(), proof: format!("not sent: {why}") }
+                gate.note(Trouble::Upstream { status: None, why });
             }
             RequestEnd::Refused { status } => {
                 gate.note(Trouble::Upstream { status: Some(status), why: format!("the provider answered {status}") });
                 outcome.end = OutcomeEnd::Error;
                 outcome.text = Arc::from(format!("the provider answered {status}"));
-                outcome.cost = Some(Usd::ZERO);
-                LedgerBody::Release {
-                    hold: hold.clone(),
-                    proof: format!("the provider refused with {status}, which it does not bill"),
-                }
             }
             RequestEnd::Unknown { status, why, response } => {
-                gate.note(Trouble::Upstream { status, why: why.clone() });
                 outcome.end = OutcomeEnd::Interrupted;
                 outcome.text = Arc::from(why.as_str());
                 outcome.response = Arc::from(response.as_ref());
-                unknown(&why)
+                gate.note(Trouble::Upstream { status, why });
             }
-        };
-        let done = gate.ledger.finish(effect, outcome, &hold, booking).await;
+        }
+        let done = gate.ledger.finish(effect, outcome, &hold, ending).await;
         if let Err(error) = &done {
             gate.note(Trouble::Storage(error.to_string()));
         }

@@ -174,6 +174,15 @@ impl Running {
         fs::read_to_string(&self.out).unwrap().contains(text)
     }
 
+    /// The whole lines of its stdout so far.
+    pub fn lines(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.out).unwrap();
+        text.split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'))
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
     /// Its end, which must come in time.
     pub fn end(mut self, within: Duration) -> Ran {
         let until = Instant::now() + within;
@@ -200,8 +209,16 @@ impl Running {
     }
 
     pub fn terminate(&self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    /// As Ctrl-C does.
+    pub fn interrupt(&self) {
+        self.signal(rustix::process::Signal::INT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 }
 
