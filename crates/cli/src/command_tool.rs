@@ -56,7 +56,10 @@ impl ToolRun for CommandTool {
             Ok(Finished { exit: Exit::Code(0), stdout, stdout_lost, timed_out: false, .. }) => {
                 Reconciled::Happened(output(&stdout, stdout_lost))
             }
-            Ok(Finished { exit: Exit::Code(1), timed_out: false, .. }) => Reconciled::DidNot,
+            // 1 is also how a script's own crash ends, with words on stderr; taken for "it did not happen", it would run the tool twice.
+            Ok(Finished { exit: Exit::Code(1), timed_out: false, stderr_tail, .. }) if stderr_tail.is_empty() => {
+                Reconciled::DidNot
+            }
             Ok(_) | Err(_) => Reconciled::Unknown,
         }
     }
@@ -143,6 +146,7 @@ mod tests {
             Reconciled::Happened("{\"arguments\":{\"a\":1},\"call_key\":\"call-1\"}".to_owned())
         );
         assert_eq!(asked("exit 1").await, Reconciled::DidNot);
+        assert_eq!(asked("echo KeyError >&2; exit 1").await, Reconciled::Unknown, "a crash is no answer");
         assert_eq!(asked("exit 2").await, Reconciled::Unknown);
         assert_eq!(asked("kill -9 $$").await, Reconciled::Unknown);
         assert_eq!(CommandTool::new(&sh("true"), None).reconcile(call(json!({}))).await, Reconciled::Unknown);

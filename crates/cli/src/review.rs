@@ -48,7 +48,10 @@ impl Review for CommandReview {
 fn verdict(finished: &Finished) -> Result<ReviewVerdict, HostFault> {
     match finished {
         Finished { exit: Exit::Code(0), timed_out: false, .. } => Ok(ReviewVerdict::Accept),
-        Finished { exit: Exit::Code(1), timed_out: false, stdout, stdout_lost, .. } => {
+        // A rejection says why. Without a word, exit 1 is how a script's own crash ends, and the model would pay for guesses.
+        Finished { exit: Exit::Code(1), timed_out: false, stdout, stdout_lost, .. }
+            if !stdout.trim_ascii().is_empty() =>
+        {
             Ok(ReviewVerdict::Reject(output(stdout, *stdout_lost)))
         }
         Finished { timed_out: true, .. } => Err(HostFault(format!(
@@ -62,7 +65,7 @@ fn verdict(finished: &Finished) -> Result<ReviewVerdict, HostFault> {
                 Exit::Lost => "lost its supervising process".to_owned(),
             };
             Err(HostFault(format!(
-                "the review command {how}; 0 accepts, 1 rejects; the value is reviewed again when the session is resumed{}",
+                "the review command {how}; 0 accepts, 1 with the reason on stdout rejects; the value is reviewed again when the session is resumed{}",
                 tail(stderr_tail)
             )))
         }
@@ -85,7 +88,7 @@ mod tests {
         assert_eq!(reviewed("exit 0").await, Ok(ReviewVerdict::Accept));
         let echoed = reviewed("cat; printf ' %s' \"$AGENTRUN_REVIEW_KEY\"; exit 1").await;
         assert_eq!(echoed, Ok(ReviewVerdict::Reject("{\"value\":{\"a\":1}} s1/1".to_owned())));
-        for script in ["echo broken >&2; exit 2", "kill -9 $$"] {
+        for script in ["echo broken >&2; exit 2", "echo broken >&2; exit 1", "exit 1", "kill -9 $$"] {
             assert!(reviewed(script).await.is_err(), "{script}");
         }
         assert!(reviewed("echo broken >&2; exit 2").await.unwrap_err().0.contains("broken"));

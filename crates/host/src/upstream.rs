@@ -179,12 +179,8 @@ impl Upstream {
                 tokio::spawn(connection);
                 Ok(to)
             }
-            Ok(None) => Err(NoAnswer::NotSent(
-                "the provider cannot be reached (connect failed): check the network and the origin, then resume",
-            )),
-            Err(_) => Err(NoAnswer::NotSent(
-                "the provider cannot be reached in time (connect time-out): check the network and the origin, then resume",
-            )),
+            Ok(None) => Err(NoAnswer::NotSent("the provider cannot be reached (connect failed)")),
+            Err(_) => Err(NoAnswer::NotSent("the provider cannot be reached in time (connect time-out)")),
         }
     }
 

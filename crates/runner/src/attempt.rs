@@ -228,8 +228,8 @@ impl<'a> Attempt<'a> {
     fn watchers(&self) -> [tokio::task::JoinHandle<()>; 2] {
         let (drive, stop) = (self.drive.clone(), self.stop.clone());
         let lost = tokio::spawn(async move {
-            let _restart = drive.lost().await;
-            stop.raise(StopLevel::Kill, Why::Fenced);
+            let restart = drive.lost().await;
+            stop.raise(StopLevel::Kill, if restart.is_fenced() { Why::Fenced } else { Why::Storage });
         });
         let (mut host, stop, drains) = (self.runner.stop.signal(), self.stop.clone(), self.drains);
         let (gate, bridge, drain) = (self.gate.clone(), self.bridge.clone(), self.runner.drain.subscribe());
@@ -350,8 +350,10 @@ impl<'a> Attempt<'a> {
         if let Some((word, message)) = self.bridge.failed() {
             return Err(self.record_failure(word, message).await);
         }
-        if self.stop.signal().why() == Some(Why::Fenced) {
-            return Err(self.fenced());
+        match self.stop.signal().why() {
+            Some(Why::Fenced) => return Err(self.fenced()),
+            Some(Why::Storage) => return Err(self.lost().await),
+            _ => {}
         }
         match self.gate.trouble() {
             Some(Trouble::Denied(denied)) if denied.word != agentrun_cap::Word::Stopped => {
@@ -470,11 +472,11 @@ impl<'a> Attempt<'a> {
         page.is_ok_and(|page| page.head.epoch > self.drive.epoch())
     }
 
-    /// How long what still runs is waited for. A fenced owner waits for nothing: whatever ends now is recorded nowhere.
+    /// How long what still runs is waited for. An owner that lost its session waits for nothing: whatever ends now is recorded nowhere.
     fn quiet(&self) -> Duration {
         let stop = self.stop.signal();
         match stop.why() {
-            Some(Why::Fenced) => Duration::ZERO,
+            Some(Why::Fenced | Why::Storage) => Duration::ZERO,
             _ if stop.level() >= StopLevel::Kill => QUIET_KILLED,
             _ => QUIET,
         }

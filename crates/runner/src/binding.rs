@@ -7,7 +7,7 @@ use agentrun_kernel::{
 use serde_json::json;
 
 use crate::error::{NodeError, NodeWord};
-use crate::node::{Node, Step};
+use crate::node::{Node, PROMPT_BYTES, Step};
 use crate::runner::HarnessRunner;
 
 /// Whether the session may go on with this node: same format, adapter, binding and run. A refusal names both digests and the fields that moved.
@@ -64,6 +64,12 @@ pub(crate) fn plan_digests(node: &Node, step: &Step) -> PlanDigests {
 /// The session as the adapter is asked for it.
 pub(crate) fn plan(node: &Node, step: &Step) -> Result<SessionPlan, String> {
     let envelope = crate::envelope::Envelope::new(&node.schema).map_err(|error| error.to_string())?;
+    if node.prompt.len() > PROMPT_BYTES {
+        return Err(format!(
+            "the prompt has {} bytes, more than {PROMPT_BYTES}; put the rest into a file of the workspace",
+            node.prompt.len()
+        ));
+    }
     for tool in &node.tools {
         if crate::node::RESERVED.contains(&tool.spec.name.as_str()) {
             return Err(format!("the tool name `{}` is reserved", tool.spec.name));

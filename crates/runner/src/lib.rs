@@ -22,7 +22,7 @@ pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
 pub use events::{Event, What};
 pub use node::{
-    EMPTY_TURNS, HostFault, MAX_SENDS, Node, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict, SUBMIT, Step,
-    Tool, ToolEnd, ToolInvocation, ToolRun,
+    EMPTY_TURNS, HostFault, MAX_SENDS, Node, PROMPT_BYTES, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict,
+    SUBMIT, Step, Tool, ToolEnd, ToolInvocation, ToolRun,
 };
 pub use runner::{Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};

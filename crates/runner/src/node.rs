@@ -10,6 +10,8 @@ use serde_json::Value;
 
 use agentrun_adapter::ToolSpec;
 
+/// Most bytes of a prompt: a submission is refused at its acceptance, not when it is placed.
+pub const PROMPT_BYTES: usize = 1 << 20;
 /// Sends of a node without a turn limit.
 pub const MAX_SENDS: u32 = 100;
 /// Paid requests of one turn, when the node does not say.

@@ -122,10 +122,12 @@ fn run(wanted: &Wanted, within: Duration) -> Result<Vec<Stray>, SweepError> {
         if !ours.is_empty() {
             return Err(SweepError::Ancestors(ours));
         }
-        for it in held.values().filter(|it| !it.guard) {
-            // A refusal shows as a survivor.
-            let _ = pidfd_send_signal(&it.handle, Signal::KILL);
-            ended.insert(it.stray.clone());
+        for it in held.values() {
+            // A guard that was stopped would never end by itself. A refusal shows as a survivor.
+            let _ = pidfd_send_signal(&it.handle, if it.guard { Signal::CONT } else { Signal::KILL });
+            if !it.guard {
+                ended.insert(it.stray.clone());
+            }
         }
         loop {
             held.retain(|_, it| alive(it));

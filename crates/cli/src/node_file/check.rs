@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use agentrun_kernel::Replay;
-use agentrun_runner::{RESERVED, compile};
+use agentrun_runner::{PROMPT_BYTES, RESERVED, compile};
 use serde_json::Value;
 
 use super::{NodeFault, NodeSpec, ToolSpec};
@@ -30,6 +30,9 @@ pub(super) fn check(spec: &mut NodeSpec, folder: &Path) -> Checked {
     match spec.prompt.as_deref() {
         None => return Err(fault("prompt", "is missing; write what the model is asked")),
         Some(text) if text.trim().is_empty() => return Err(fault("prompt", "is empty; write what the model is asked")),
+        Some(text) if text.len() > PROMPT_BYTES => {
+            return Err(fault("prompt", "is longer than 1 MiB; put the rest into a file of the workspace"));
+        }
         Some(_) => {}
     }
     if spec.model.as_deref().is_some_and(str::is_empty) {
@@ -213,6 +216,7 @@ mod tests {
         for (pointer, value, at, why) in [
             ("/prompt", Value::Null, "prompt", "missing"),
             ("/prompt", json!(" "), "prompt", "empty"),
+            ("/prompt", json!("p".repeat(PROMPT_BYTES + 1)), "prompt", "1 MiB"),
             ("/schema", Value::Null, "schema", "missing"),
             ("/schema", json!({"type": "objekt"}), "schema.type", "objekt"),
             (

@@ -74,6 +74,8 @@ pub enum Why {
     Host,
     /// A newer owner took the session.
     Fenced,
+    /// A write failed in a way only the log can tell.
+    Storage,
     /// The gate refused a paid request.
     Refused,
     /// The value was delivered.

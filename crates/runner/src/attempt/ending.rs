@@ -53,9 +53,19 @@ impl Attempt<'_> {
         self.fail(NodeWord::Fenced, "a newer owner has taken the session; this one does nothing more in it".to_owned())
     }
 
+    /// What ended the session's drive, in the store's words.
+    pub(super) async fn lost(&self) -> NodeError {
+        of_drive(&self.step, &DriveError::Restart(self.drive.lost().await))
+    }
+
     pub(super) fn stopped(&self) -> NodeError {
         match self.stop.signal().why() {
             Some(Why::Fenced) => self.fenced(),
+            Some(Why::Storage) => self.fail(
+                NodeWord::Storage,
+                "a write to the store failed; see that its file is there and its disk has room, then run the same command: the log decides"
+                    .to_owned(),
+            ),
             _ => self.fail(
                 NodeWord::Aborted,
                 "stopped; run the same command, or `agentrun resume`, to go on from the records".to_owned(),
@@ -78,8 +88,12 @@ impl Attempt<'_> {
 
     pub(super) fn upstream(&self, status: Option<u16>, message: &str) -> NodeError {
         let (status, why) = match self.gate.trouble() {
-            Some(Trouble::Upstream { status: seen, why }) => (seen.or(status), why),
-            _ => (status, message.to_owned()),
+            // What the gate saw; the harness's own status is that of our refusal to it.
+            Some(Trouble::Upstream { status, why }) if message.is_empty() => (status, why),
+            Some(Trouble::Upstream { status, why }) => {
+                (status, format!("{why} (as the harness says it: {})", brief(message)))
+            }
+            _ => (status, brief(message)),
         };
         let next = match status {
             Some(401 | 403) => "check the provider's key, then run the same command to go on",
@@ -104,4 +118,15 @@ impl Attempt<'_> {
             }
         }
     }
+}
+
+/// Most characters of a harness's words on a failure: the provider's own sentence fits, a dumped page does not.
+const WORDS: usize = 400;
+
+fn brief(message: &str) -> String {
+    let mut words: String = message.chars().take(WORDS).collect();
+    if words.len() < message.len() {
+        words.push('…');
+    }
+    words
 }
