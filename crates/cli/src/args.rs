@@ -37,8 +37,19 @@ NODE.json says what is asked and what the answer looks like:
                \"command\": [\"./search.sh\"], \"replay\": \"never\", \"price_usd\": \"0.01\", \"timeout_s\": 60}],
     \"budget_usd\": \"2\", \"turn_limit\": 8 }
 
-Relative commands resolve from the file's folder; tools run in the workspace. A tool gets its arguments as JSON on stdin; its stdout is
-the result. Also: builtin_tools, request_limit, review, and of a tool exclusive, on_repeat, reconcile.
+Relative commands resolve from the file's folder; tools run in the workspace. A tool gets its arguments as JSON on stdin, and of the
+environment only HOME, LANG, PATH, AGENTRUN_CALL_KEY (the same after a restart) and AGENTRUN_SESSION. Exit 0: its stdout is the result;
+another exit: an error result with the end of its stderr; over timeout_s or killed: interrupted.
+
+Also: \"builtin_tools\": [\"Read\"]  the harness's own tools it may use; all others end the node
+      \"request_limit\": 100         paid requests of one turn
+      \"review\": {\"command\": [..]}  gets {\"value\": ..} on stdin; exit 0 accepts, exit 1 rejects with its stdout as the reason for the
+                                 model, anything else stops the node and is asked again on resume
+and of a tool:
+      \"exclusive\": true           runs alone
+      \"on_repeat\": \"allow\"        an interrupted call that the model asks for again is run; the default refuses it
+      \"reconcile\": [..]           asked about an interrupted call with {\"call_key\": .., \"arguments\": ..} on stdin: exit 0, it happened and
+                                 stdout is the result; exit 1 with nothing on stderr, it did not, run it; else it stays interrupted
 
 A request is admitted only when budget and cap have room for the most it can cost, which is its whole output limit: on Claude Code about
 half a dollar for claude-sonnet-4-5, though it then costs a fraction of that.
@@ -158,9 +169,9 @@ pub(crate) struct CapArgs {
     #[arg(value_name = "KEY|RUN")]
     pub(crate) of: String,
     /// The run's new cap, in dollars. A live run sees it at its next step; a parked one goes on with `agentrun resume`.
-    #[arg(long, value_name = "NEWCAP", value_parser = amount, requires = "id")]
+    #[arg(long, value_name = "NEWCAP", value_parser = amount)]
     pub(crate) raise: Option<Usd>,
-    /// The raise's id: the same id again is the same raise, so that a script may repeat it.
+    /// The raise's id: the same id again is the same raise, so that a script may repeat it. Without one each raise is a new one.
     #[arg(long, value_name = "ID", requires = "raise")]
     pub(crate) id: Option<String>,
     /// One JSON object.

@@ -19,8 +19,9 @@ const PAGE: usize = 256;
 pub(crate) async fn cap(url: &str, args: &CapArgs) -> Result<Exit, Failure> {
     let store = stores::existing(url).await?;
     let (run, needed) = run_of(&store, url, &args.of).await?;
-    if let (Some(cap), Some(id)) = (args.raise, &args.id) {
-        raise(&store, &run, id, cap, needed).await?;
+    if let Some(cap) = args.raise {
+        let id = args.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+        raise(&store, &run, &id, cap, needed).await?;
     }
     let books = stores::books(&store, &run).await?;
     if args.json {

@@ -52,6 +52,15 @@ pub(crate) fn json_line(value: &impl Serialize) {
     }
 }
 
+/// The result on stdout: it must get there, so a reader that is gone or a full disk is said.
+///
+/// # Errors
+/// What became of the write.
+pub(crate) fn result(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush())
+}
+
 /// Text on stdout.
 pub(crate) fn text(text: &str) {
     let mut out = io::stdout().lock();

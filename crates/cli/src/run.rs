@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentrun_cap::Books;
 use agentrun_host::{Anthropic, ModelProxy, Origin, ProviderConfig, Timeouts};
 use agentrun_kernel::{RunId, SessionKey, SessionState, Store};
-use agentrun_runner::{HarnessRunner, ModelProvider, NodeError, RunnerOptions, Step};
+use agentrun_runner::{HarnessRunner, ModelProvider, NodeError, NodeWord, RunnerOptions, Step};
 
 use crate::args::{How, Provider, RunArgs};
 use crate::credential::Secrets;
@@ -76,7 +76,15 @@ fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         script: file(&args.script)?,
     };
     // Read here so that a slip is found now, and again where they are used.
-    price::catalog(flags.catalog.as_deref())?;
+    let catalog = price::catalog(flags.catalog.as_deref())?;
+    if let Some(model) = node.model.as_deref().filter(|model| catalog.model(model).is_none()) {
+        return Err(Failure::usage(format!(
+            "{}: at `model`: `{model}` is not in the price catalog {}, so nothing bounds what it may cost; write an exact id of `agentrun \
+             price`, or add it with --catalog",
+            args.node.display(),
+            catalog.stamp()
+        )));
+    }
     harness::adapter(flags.harness, flags.script.as_deref())?;
     origin(&flags)?;
     Ok(Plan::new(node, flags))
@@ -98,11 +106,16 @@ async fn place(store: &Store, state: &SessionState, args: &RunArgs, session: &Se
     if let Some(asked) = args.cap {
         let books = stores::books(store, &run).await?;
         let begun = books.seq() > Books::new().seq();
-        if begun && books.cap() != Some(asked) {
-            let cap = books.cap().map_or_else(|| "no cap".to_owned(), |cap| format!("a cap of ${cap}"));
-            return Err(Failure::usage(format!(
-                "run `{run}` has {cap}, so --cap {asked} changes nothing; to raise it: agentrun cap {run} --raise {asked} --id ID"
-            )));
+        // The command that began the run goes on with it, also after a raise.
+        if begun && books.cap() != Some(asked) && stores::first_cap(store, &run).await? != Some(asked) {
+            let (has, next) = match books.cap() {
+                None => ("no cap".to_owned(), "leave --cap out".to_owned()),
+                Some(cap) if cap < asked => {
+                    (format!("a cap of ${cap}"), format!("to raise it: agentrun cap {run} --raise {asked}"))
+                }
+                Some(cap) => (format!("a cap of ${cap}"), "a cap is only ever raised, so leave --cap out".to_owned()),
+            };
+            return Err(Failure::usage(format!("run `{run}` has {has}, so --cap {asked} changes nothing; {next}")));
         }
     }
     Ok(run)
@@ -193,12 +206,16 @@ pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets)
     }
     match ended {
         Ok(delivered) => {
-            if how.json {
-                output::json_line(&Last::from(&delivered));
+            let text = if how.json {
+                serde_json::to_string(&Last::from(&delivered))
             } else {
-                let value = serde_json::to_string_pretty(&delivered.value)
-                    .map_err(|error| Failure::internal(error.to_string()))?;
-                output::text(&value);
+                serde_json::to_string_pretty(&delivered.value)
+            };
+            let text = text.map_err(|error| Failure::internal(error.to_string()))?;
+            output::result(&text).map_err(|error| {
+                Failure::again(format!("the value could not be written to stdout ({error}); it is in the records, the same command prints it"))
+            })?;
+            if !how.json {
                 let from = if delivered.from_records { "from the records, " } else { "" };
                 output::note(&format!("delivered {from}{} turns, ${} spent", delivered.turns, delivered.spent.booked));
             }
@@ -208,6 +225,9 @@ pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets)
     }
 }
 
+/// Ends that are in the session's records: the same key answers the same again.
+const RECORDED: &[NodeWord] = NodeWord::RECORDED;
+
 fn failed(error: &NodeError, url: &str, as_json: bool) -> Exit {
     if as_json {
         output::json_line(&Last::from(error));
@@ -216,12 +236,17 @@ fn failed(error: &NodeError, url: &str, as_json: bool) -> Exit {
     let session = &error.session;
     let exit = Exit::from(error.word);
     match exit {
+        // What was in this process's memory alone is gone with it.
+        Exit::Again | Exit::Parked if stores::file_of(url).is_none() => {}
         Exit::Again => output::note(&format!("to go on: agentrun resume {session} --store {url}")),
         Exit::Parked => {
             let needed = error.park.map_or_else(|| "NEWCAP".to_owned(), |park| park.needed.to_string());
             output::note(&format!(
-                "to go on: agentrun cap {session} --raise {needed} --id ID --store {url}, then agentrun resume {session} --store {url}"
+                "to go on: agentrun cap {session} --raise {needed} --store {url}, then agentrun resume {session} --store {url}"
             ));
+        }
+        Exit::Final if RECORDED.contains(&error.word) => {
+            output::note("this end is recorded and final: change the node and run it under another --session");
         }
         _ => {}
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agentrun_cap::Books;
 use agentrun_kernel::{
-    Body, LedgerBody, LogKey, Record, RunId, SessionKey, SessionState, SharedLog, Store, open_url, read_all,
+    Body, LedgerBody, LogKey, Record, RunId, Seq, SessionKey, SessionState, SharedLog, Store, Usd, open_url, read_all,
 };
 
 use crate::exit::Failure;
@@ -69,4 +69,12 @@ pub(crate) async fn books(store: &Store, run: &RunId) -> Result<Books, Failure> 
     let mut books = Books::new();
     books.fold(&records).map_err(|fault| Failure::refused(format!("{log}: {fault}")))?;
     Ok(books)
+}
+
+/// The cap a run began with; `None` for a run without one, or without a ledger.
+pub(crate) async fn first_cap(store: &Store, run: &RunId) -> Result<Option<Usd>, Failure> {
+    let log = LogKey::from(SharedLog::Ledger(run.clone()));
+    let page = store.read(&log, Seq(1), 1).await.map_err(|error| Failure::store(&error))?;
+    let records = page.records::<LedgerBody>().map_err(|error| Failure::store(&error))?;
+    Ok(records.into_iter().find_map(|record| if let LedgerBody::Cap { cap } = record.body { cap } else { None }))
 }

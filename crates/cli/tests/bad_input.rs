@@ -126,6 +126,11 @@ fn a_missing_model_is_refused_and_both_ways_to_give_one_are_named() {
 }
 
 #[test]
+fn a_model_without_a_price_is_refused_before_anything_is_started() {
+    node_refused(|node| node["model"] = json!("claude-sonnet-45"), "model", "--catalog");
+}
+
+#[test]
 fn an_unknown_harness_is_refused_with_the_known_ones() {
     let stage = Stage::new();
     stage.node(&searching(&stage, "never"));

@@ -174,8 +174,11 @@ fn b78_a_raise_that_does_lets_a_parked_session_go_on_and_is_one_raise_by_its_id(
         let raised = raise(&needed, "r1");
         assert_eq!((raised.code, raised.last()["cap"].as_str()), (Some(0), Some(needed.as_str())), "{raised:?}");
     }
-    let ran = stage.ends(stage.agentrun(&["resume", &stage.session, "--json"]));
-    assert_eq!(ran.delivered(), json!({"severity": "low"}));
+    // The same command goes on, though the cap it names is no longer the run's; another cap is refused.
+    let other = stage.ends(faux(&stage, &["--session", &stage.session, "--cap", "0.000003"]));
+    assert_eq!(other.code, Some(2), "{other:?}");
+    assert!(other.stderr.contains("leave --cap out"), "{other:?}");
+    assert_eq!(stage.ends(run()).delivered(), json!({"severity": "low"}));
     stage.check();
 }
 
