@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterSession, Admission, Deltas, Journal, ModelEndpoint, RecordedFiles, Seat, Start, ToolHost as _, Turn,
-    TurnEnd, admit,
+    AdapterSession, Admission, Deltas, Journal, ModelEndpoint, RecordedFiles, Seat, Start, Turn, TurnEnd, admit,
 };
 use agentrun_cap::park_of;
 use agentrun_kernel::{
@@ -295,7 +294,6 @@ impl<'a> Attempt<'a> {
             deltas: Deltas::nowhere(),
             marker: marker.clone(),
         };
-        debug_assert!(self.bridge.specs().iter().any(|spec| spec.name == crate::node::SUBMIT));
         let mut session = match self.runner.adapter.open(admission, seat).await {
             Ok(session) => session,
             Err(_) if self.taken().await => return Err(self.fenced()),

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use agentrun_cap::{Books, Denied, LedgerFault};
 use agentrun_kernel::{
-    AppendError, Begun, Body, Drive, DriveError, EffectSpec, HoldId, LedgerBody, LogKey, OpenEffect, Outcome, Parked,
-    RunId, SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd, read_from,
+    AppendError, Begun, Body, Drive, DriveError, EffectSpec, HoldId, LedgerBody, LogKey, OpenEffect, Outcome,
+    OutcomeEnd, Parked, RunId, SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd, read_from,
 };
 
 /// Tries at a ledger that others keep appending to. Each lost try means another's step went through, so this bounds starvation, not work.
@@ -117,6 +117,27 @@ impl RunLedger {
             }
         }
         Err(LedgerError::Busy)
+    }
+
+    /// Ends an effect that was cut and is not run again. What it was held for may have been spent, so its hold counts in full.
+    pub(crate) async fn interrupt(
+        &self,
+        effect: OpenEffect,
+        hold: Option<HoldId>,
+        text: impl Into<std::sync::Arc<str>>,
+        why: &str,
+    ) -> Result<(), LedgerError> {
+        let outcome = Outcome::new(effect.key().clone(), OutcomeEnd::Interrupted, text);
+        match hold {
+            Some(hold) => {
+                let end = LedgerBody::Unknown { hold: hold.clone(), why: why.to_owned() };
+                self.finish(effect, outcome, &hold, end).await?;
+            }
+            None => {
+                effect.finish(outcome, Vec::new(), None).await.map_err(|unfinished| unfinished.error)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends an effect and its hold in one batch. A hold that has ended already (a batch that landed unseen) is not ended twice.

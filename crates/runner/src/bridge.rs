@@ -18,12 +18,13 @@ use agentrun_kernel::{
 };
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot, watch};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 
 use crate::books::{Hold, LedgerError, RunLedger};
 use crate::envelope::{Envelope, SchemaError, compile, problems};
 use crate::error::NodeWord;
 use crate::gate::{AttemptGate, Trouble, trouble_of};
+use crate::in_flight::InFlight;
 use crate::node::{Node, ReviewVerdict, SUBMIT, Tool, ToolEnd, ToolInvocation};
 
 /// Most bytes of an outcome's text; what is longer keeps its head and its tail.
@@ -51,31 +52,14 @@ struct Shared {
     workspace: std::path::PathBuf,
     /// Shared by calls, owned by an exclusive one; fair, so an exclusive call is not starved.
     permits: Arc<RwLock<()>>,
-    running: watch::Sender<usize>,
+    running: InFlight,
     failed: OnceLock<(NodeWord, String)>,
 }
 
-/// A call's permit, and its place in the count of running calls.
+/// A call's permit, held until its outcome is recorded.
 enum Permit {
     Shared(#[allow(dead_code, reason = "held, not read")] OwnedRwLockReadGuard<()>),
     Exclusive(#[allow(dead_code, reason = "held, not read")] OwnedRwLockWriteGuard<()>),
-}
-
-struct Running {
-    shared: Arc<Shared>,
-}
-
-impl Running {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.running.send_modify(|running| *running = running.saturating_add(1));
-        Self { shared: shared.clone() }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.shared.running.send_modify(|running| *running = running.saturating_sub(1));
-    }
 }
 
 /// What the bridge is made from, beside the node.
@@ -120,7 +104,7 @@ impl Bridge {
             store_id,
             workspace,
             permits: Arc::new(RwLock::new(())),
-            running: watch::Sender::new(0),
+            running: InFlight::new(),
             failed: OnceLock::new(),
         };
         Ok(Self { specs, shared: Arc::new(shared) })
@@ -133,8 +117,7 @@ impl Bridge {
 
     /// Waits until every call has its outcome, for at most `deadline`.
     pub(crate) async fn quiesce(&self, deadline: Duration) -> bool {
-        let mut running = self.shared.running.subscribe();
-        tokio::time::timeout(deadline, running.wait_for(|running| *running == 0)).await.is_ok()
+        self.shared.running.quiesce(deadline).await
     }
 
     /// Whether an open effect may run again: safe today too, and its arguments still fit.
@@ -168,7 +151,7 @@ impl Bridge {
             return Ok(());
         };
         let Some(tool) = self.shared.tool(&intent.name).cloned() else { return self.interrupt_open(effect).await };
-        let _running = Running::new(&self.shared);
+        let _running = self.shared.running.enter();
         let invocation = self.shared.invocation(key, &tool, intent.arguments.clone());
         let end = Shared::run(&tool, invocation).await;
         self.shared.finish(effect, &tool, intent.hold.clone(), end).await.map(drop)
@@ -203,17 +186,7 @@ impl Bridge {
             "Interrupted: the session was cut while `{name}` ran. It may have partly run, and it was not run again. Find out by other means what \
              happened before you rely on it."
         );
-        let outcome = Outcome::new(key, OutcomeEnd::Interrupted, text);
-        match hold {
-            Some(hold) => {
-                let end =
-                    LedgerBody::Unknown { hold: hold.clone(), why: "the session was cut while it ran".to_owned() };
-                self.shared.ledger.finish(effect, outcome, &hold, end).await.map(drop)
-            }
-            None => {
-                Ok(effect.finish(outcome, Vec::new(), None).await.map(drop).map_err(|unfinished| unfinished.error)?)
-            }
-        }
+        self.shared.ledger.interrupt(effect, hold, text, "the session was cut while it ran").await
     }
 
     /// Asks the review again about a candidate that a crash left undecided.
@@ -513,7 +486,7 @@ impl ToolHost for Bridge {
             return Ok(Answer::Withhold);
         }
         let (to, answered) = oneshot::channel();
-        let running = Running::new(&shared);
+        let running = shared.running.enter();
         tokio::spawn(async move {
             let answer = match tool {
                 Some(tool) => shared.tool_call(tool, call).await.map(|outcome| (outcome, false)),

@@ -19,9 +19,9 @@ use agentrun_kernel::{
 };
 use async_trait::async_trait;
 use serde_json::json;
-use tokio::sync::watch;
 
 use crate::books::{Hold, LedgerError, RunLedger};
+use crate::in_flight::{Entered, InFlight};
 use crate::node::HostFault;
 use crate::runner::HostCheck;
 
@@ -59,7 +59,7 @@ pub(crate) struct AttemptGate {
     barrier: RwLock<Option<Arc<dyn RequestBarrier>>>,
     trouble: Mutex<Option<Trouble>>,
     turn_open: AtomicBool,
-    open: watch::Sender<usize>,
+    open: InFlight,
 }
 
 impl AttemptGate {
@@ -81,7 +81,7 @@ impl AttemptGate {
             barrier: RwLock::new(None),
             trouble: Mutex::new(None),
             turn_open: AtomicBool::new(false),
-            open: watch::Sender::new(0),
+            open: InFlight::new(),
         }
     }
 
@@ -112,8 +112,7 @@ impl AttemptGate {
 
     /// Waits until every admitted request has ended and is booked, for at most `deadline`.
     pub(crate) async fn quiesce(&self, deadline: Duration) -> bool {
-        let mut open = self.open.subscribe();
-        tokio::time::timeout(deadline, open.wait_for(|open| *open == 0)).await.is_ok()
+        self.open.quiesce(deadline).await
     }
 
     async fn admit(self: &Arc<Self>, facts: &RequestFacts, body: &[u8]) -> Result<GateLease, Trouble> {
@@ -192,7 +191,7 @@ impl AttemptGate {
             digest: Digest::of(body),
             paid: Some((hold.id.clone(), quote.amount)),
         };
-        let open = OpenCount::new(self);
+        let open = self.open.enter();
         let begun = self.ledger.begin(&self.drive, spec, tail.bodies(), &hold).await;
         drop(tail);
         match begun {
@@ -225,31 +224,13 @@ impl Drop for TurnScope {
     }
 }
 
-/// Counts one open request.
-struct OpenCount {
-    gate: Arc<AttemptGate>,
-}
-
-impl OpenCount {
-    fn new(gate: &Arc<AttemptGate>) -> Self {
-        gate.open.send_modify(|open| *open = open.saturating_add(1));
-        Self { gate: gate.clone() }
-    }
-}
-
-impl Drop for OpenCount {
-    fn drop(&mut self) {
-        self.gate.open.send_modify(|open| *open = open.saturating_sub(1));
-    }
-}
-
 /// One admitted request. Its outcome and its booking are one batch; dropped, its hold is decided at the next open.
 struct GateLease {
     gate: Arc<AttemptGate>,
     effect: OpenEffect,
     hold: HoldId,
     quote: Quote,
-    _open: OpenCount,
+    _open: Entered,
 }
 
 impl GateLease {

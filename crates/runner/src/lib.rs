@@ -14,6 +14,7 @@ mod events;
 mod faults;
 mod gate;
 mod homes;
+mod in_flight;
 mod node;
 mod recover;
 mod runner;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use agentrun_adapter::{AgentAdapter, HistoryError, RecordedFiles, Start};
 use agentrun_kernel::{
-    Batch, Body, Decision, Drive, DriveError, EffectKey, LedgerBody, LogKey, Message, MessageId, Outcome, OutcomeEnd,
-    Record, Settled, Source, Store, StoreError, Submission, SubmissionId, Survey, Today, TurnId, decide, read_all,
+    Batch, Body, Decision, Drive, DriveError, EffectKey, LogKey, Message, MessageId, Outcome, OutcomeEnd, Record,
+    Settled, Source, Store, StoreError, Submission, SubmissionId, Survey, Today, TurnId, decide, read_all,
 };
 
 use crate::books::{LedgerError, RunLedger};
@@ -133,20 +133,8 @@ impl Recovery<'_> {
     async fn lose(&self, key: &EffectKey) -> Result<(), RecoveryError> {
         let agentrun_kernel::Begun::Open(effect) = self.drive.reopen(key).await? else { return Ok(()) };
         let hold = self.drive.with_state(|state| state.effect(key).and_then(|effect| effect.intent.hold.clone()));
-        let outcome = Outcome::new(key.clone(), OutcomeEnd::Interrupted, "cut in flight");
-        match hold {
-            Some(hold) => {
-                let end = LedgerBody::Unknown {
-                    hold: hold.clone(),
-                    why: "the session was cut while the request was in flight".to_owned(),
-                };
-                self.ledger.finish(effect, outcome, &hold, end).await?;
-            }
-            None => {
-                effect.finish(outcome, Vec::new(), None).await.map_err(|unfinished| unfinished.error)?;
-            }
-        }
-        Ok(())
+        let why = "the session was cut while the request was in flight";
+        Ok(self.ledger.interrupt(effect, hold, "cut in flight", why).await?)
     }
 
     async fn repair(&mut self, want: &[agentrun_kernel::Repair]) -> Result<(), RecoveryError> {

@@ -255,16 +255,7 @@ impl OpenEffect {
         with: Vec<Body>,
         also: Option<SharedAppend>,
     ) -> Result<Arc<Outcome>, Unfinished> {
-        let outcome = Outcome { key: self.key.clone(), ..outcome };
-        let shown = Arc::new(Outcome { response: Arc::from([]), ..outcome.clone() });
-        let bodies = std::iter::once(Body::Outcome(outcome)).chain(with);
-        match self.drive.append(Batch::of(bodies), also).await {
-            Ok(_) => {
-                self.done.send_replace(Some(shown.clone()));
-                Ok(shown)
-            }
-            Err(error) => Err(Unfinished { effect: self, error }),
-        }
+        self.end(Vec::new(), outcome, with, also).await
     }
 
     /// The same with records that come first in the batch (a verdict before the submit's outcome).
@@ -277,10 +268,20 @@ impl OpenEffect {
         outcome: Outcome,
         with: Vec<Body>,
     ) -> Result<Arc<Outcome>, Unfinished> {
+        self.end(before, outcome, with, None).await
+    }
+
+    async fn end(
+        self,
+        before: Vec<Body>,
+        outcome: Outcome,
+        with: Vec<Body>,
+        also: Option<SharedAppend>,
+    ) -> Result<Arc<Outcome>, Unfinished> {
         let outcome = Outcome { key: self.key.clone(), ..outcome };
-        let shown = Arc::new(outcome.clone());
+        let shown = Arc::new(Outcome { response: Arc::from([]), ..outcome.clone() });
         let bodies = before.into_iter().chain(std::iter::once(Body::Outcome(outcome))).chain(with);
-        match self.drive.append(Batch::of(bodies), None).await {
+        match self.drive.append(Batch::of(bodies), also).await {
             Ok(_) => {
                 self.done.send_replace(Some(shown.clone()));
                 Ok(shown)
