@@ -11,7 +11,7 @@ use agentrun_kernel::{Built, HarnessVersion, SessionKey, Survey};
 
 use crate::error::{Ability, AdapterError, Refusal, RefusalKind};
 use crate::native::NativeHistory;
-use crate::seat::Seat;
+use crate::seat::{ModelApi, Seat};
 use crate::session::AdapterSession;
 use crate::tools::ToolSpec;
 
@@ -47,6 +47,8 @@ pub struct AdapterProfile {
     pub name: &'static str,
     /// The widest it can do.
     pub widest: Capabilities,
+    /// The APIs it can be pointed at; empty for one that makes its model steps in process.
+    pub speaks: &'static [ModelApi],
     /// How to get the program, in one sentence.
     pub how_to_get: &'static str,
 }
@@ -88,6 +90,8 @@ pub struct SessionPlan {
     pub session: SessionKey,
     /// The model's exact name.
     pub model: String,
+    /// What its model endpoint speaks; `None` for model steps made in process.
+    pub api: Option<ModelApi>,
     /// The system prompt's parts.
     pub system: Vec<String>,
     /// Host tools, `submit` among them.
@@ -141,6 +145,7 @@ pub async fn admit(
     plan: &SessionPlan,
     prior: Option<&Survey>,
 ) -> Result<Admission, Refusal> {
+    speaks(adapter.profile(), plan.api)?;
     let checked = adapter.check(plan, prior).await?;
     let lacks = |ability: Ability| Refusal {
         kind: RefusalKind::Lacks(ability),
@@ -154,4 +159,21 @@ pub async fn admit(
         return Err(lacks(Ability::RecordBuiltins));
     }
     Ok(Admission { checked })
+}
+
+/// An endpoint the harness cannot speak to is found before a program is looked for.
+fn speaks(profile: &AdapterProfile, api: Option<ModelApi>) -> Result<(), Refusal> {
+    let named = |apis: &[ModelApi]| match apis {
+        [] => "its own steps, without HTTP".to_owned(),
+        some => some.iter().map(|api| api.as_str()).collect::<Vec<_>>().join(" or "),
+    };
+    let fits = api.map_or(profile.speaks.is_empty(), |api| profile.speaks.contains(&api));
+    if fits {
+        return Ok(());
+    }
+    Err(Refusal {
+        kind: RefusalKind::Api,
+        message: format!("{} speaks {}, not {}", profile.name, named(profile.speaks), named(api.as_slice()),),
+        next: "choose a provider that the harness speaks to, or another harness".to_owned(),
+    })
 }

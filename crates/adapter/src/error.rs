@@ -28,6 +28,8 @@ pub enum RefusalKind {
     },
     /// The session cannot do what the plan needs.
     Lacks(Ability),
+    /// The harness does not speak the API of the model endpoint.
+    Api,
     /// The plan itself cannot be given to this harness.
     Plan,
 }

@@ -48,6 +48,29 @@ pub struct Dirs {
     pub workspace: PathBuf,
 }
 
+/// What a model endpoint speaks. An adapter says which of them its harness can be pointed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelApi {
+    /// Anthropic Messages.
+    Messages,
+    /// OpenAI Responses.
+    Responses,
+    /// OpenAI chat completions.
+    ChatCompletions,
+}
+
+impl ModelApi {
+    /// Its name in messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Messages => "Anthropic Messages",
+            Self::Responses => "OpenAI Responses",
+            Self::ChatCompletions => "OpenAI chat completions",
+        }
+    }
+}
+
 /// Where a session's model requests go. Both ways pass the same gate.
 #[derive(Clone)]
 pub enum ModelEndpoint {
@@ -57,6 +80,8 @@ pub enum ModelEndpoint {
         base_url: String,
         /// The key; dead with the epoch.
         key: Arc<str>,
+        /// What is spoken there.
+        api: ModelApi,
     },
     /// In-process loops.
     Direct(Arc<dyn ModelPort>),
@@ -65,7 +90,9 @@ pub enum ModelEndpoint {
 impl fmt::Debug for ModelEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http { base_url, .. } => f.debug_struct("Http").field("base_url", base_url).finish_non_exhaustive(),
+            Self::Http { base_url, api, .. } => {
+                f.debug_struct("Http").field("base_url", base_url).field("api", api).finish_non_exhaustive()
+            }
             Self::Direct(_) => f.write_str("Direct"),
         }
     }

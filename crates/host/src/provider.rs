@@ -5,15 +5,18 @@ use std::str::FromStr;
 
 /// Whose API a key opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum Provider {
     /// Anthropic Messages.
     Anthropic,
+    /// OpenAI Responses.
+    OpenAi,
+    /// OpenAI chat completions, and the many servers that speak it.
+    OpenAiChat,
 }
 
 /// A name that no provider has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no provider is called `{0}`; the proxy speaks `anthropic`")]
+#[error("no provider is called `{0}`; the proxy speaks `anthropic`, `openai` (Responses) and `openai-chat` (chat completions)")]
 pub struct UnknownProvider(String);
 
 impl Provider {
@@ -22,6 +25,8 @@ impl Provider {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+            Self::OpenAiChat => "openai-chat",
         }
     }
 
@@ -30,6 +35,7 @@ impl Provider {
     pub const fn default_origin(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com",
+            Self::OpenAi | Self::OpenAiChat => "https://api.openai.com",
         }
     }
 }
@@ -46,6 +52,8 @@ impl FromStr for Provider {
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name {
             "anthropic" => Ok(Self::Anthropic),
+            "openai" => Ok(Self::OpenAi),
+            "openai-chat" => Ok(Self::OpenAiChat),
             other => Err(UnknownProvider(other.to_owned())),
         }
     }

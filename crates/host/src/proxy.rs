@@ -130,6 +130,12 @@ impl ModelProxy {
         self.keys.admit(self.api, gate).map_err(ProxyError::Random)
     }
 
+    /// Whose API is served.
+    #[must_use]
+    pub const fn provider(&self) -> Provider {
+        self.api
+    }
+
     /// `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn base_url(&self) -> String {

@@ -32,7 +32,7 @@ use crate::gate::{AttemptGate, GatePort, Limits, Trouble};
 use crate::homes::Home;
 use crate::node::{EMPTY_TURNS, MAX_SENDS, Node, Step};
 use crate::recover::{Next, Recovery, RecoveryError, submit_once};
-use crate::runner::{Delivered, HarnessRunner, ModelProvider};
+use crate::runner::{Delivered, HarnessRunner, ModelProvider, provider_api};
 
 /// How long a harness may take to end by itself after its last turn.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ struct Running {
 pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Result<Delivered, NodeError> {
     let fail = |word, message: String| NodeError::new(&step.session, word, message);
     let digests = plan_digests(&node, &step);
-    let plan = plan(&node, &step).map_err(|message| fail(NodeWord::Refused, message))?;
+    let plan = plan(&node, &step, runner.options.provider.api()).map_err(|message| fail(NodeWord::Refused, message))?;
     let earlier = earlier(&runner.options.store, &step).await?;
     let mut taken = None;
     for _ in 0..RACES {
@@ -282,7 +282,9 @@ impl<'a> Attempt<'a> {
             ModelProvider::Proxy(proxy) => {
                 let (key, guard) =
                     proxy.admit(self.gate.clone()).map_err(|error| self.fail(NodeWord::Harness, error.to_string()))?;
-                (ModelEndpoint::Http { base_url: proxy.base_url(), key: Arc::from(key.as_str()) }, Some(guard))
+                let api = provider_api(proxy.provider());
+                let endpoint = ModelEndpoint::Http { base_url: proxy.base_url(), key: Arc::from(key.as_str()), api };
+                (endpoint, Some(guard))
             }
         };
         let seat = Seat {

@@ -1,6 +1,6 @@
 //! What a session is bound to: the digests of its node, the plan its adapter is asked for, and the records that say so.
 
-use agentrun_adapter::{Admission, SessionPlan};
+use agentrun_adapter::{Admission, ModelApi, SessionPlan};
 use agentrun_kernel::{
     Batch, Body, Bound, Digest, Drive, DriveError, FORMAT, HarnessVersion, Opened, PlanDigests, SessionState,
 };
@@ -62,7 +62,7 @@ pub(crate) fn plan_digests(node: &Node, step: &Step) -> PlanDigests {
 }
 
 /// The session as the adapter is asked for it.
-pub(crate) fn plan(node: &Node, step: &Step) -> Result<SessionPlan, String> {
+pub(crate) fn plan(node: &Node, step: &Step, api: Option<ModelApi>) -> Result<SessionPlan, String> {
     let envelope = crate::envelope::Envelope::new(&node.schema).map_err(|error| error.to_string())?;
     if node.prompt.len() > PROMPT_BYTES {
         return Err(format!(
@@ -85,6 +85,7 @@ pub(crate) fn plan(node: &Node, step: &Step) -> Result<SessionPlan, String> {
     Ok(SessionPlan {
         session: step.session.clone(),
         model: node.model.clone(),
+        api,
         system: node.system.clone(),
         tools,
         builtins: node.builtins.clone(),

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_adapter::AgentAdapter;
+use agentrun_adapter::{AgentAdapter, ModelApi};
 use agentrun_cap::{Catalog, Denied};
-use agentrun_host::ModelProxy;
+use agentrun_host::{ModelProxy, Provider};
 use agentrun_kernel::{SessionKey, Spent, StopLevel, StopRaiser, Store, Usd, Why};
 use async_trait::async_trait;
 use serde_json::Value;
@@ -51,6 +51,25 @@ pub enum ModelProvider {
     Proxy(Arc<ModelProxy>),
     /// The adapter makes its own steps and asks the gate directly.
     Direct,
+}
+
+impl ModelProvider {
+    /// What is spoken there; `None`: nothing is.
+    pub(crate) fn api(&self) -> Option<ModelApi> {
+        match self {
+            Self::Direct => None,
+            Self::Proxy(proxy) => Some(provider_api(proxy.provider())),
+        }
+    }
+}
+
+/// What a provider's proxy speaks.
+pub(crate) const fn provider_api(provider: Provider) -> ModelApi {
+    match provider {
+        Provider::Anthropic => ModelApi::Messages,
+        Provider::OpenAi => ModelApi::Responses,
+        Provider::OpenAiChat => ModelApi::ChatCompletions,
+    }
 }
 
 /// The host's own word on a paid request.

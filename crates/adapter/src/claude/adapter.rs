@@ -10,7 +10,7 @@ use super::wire::TOOL_PREFIX;
 use crate::adapter::{AdapterProfile, Admission, AgentAdapter, Capabilities, Checked, SessionPlan};
 use crate::error::{AdapterError, Refusal, RefusalKind};
 use crate::native::NativeHistory;
-use crate::seat::Seat;
+use crate::seat::{ModelApi, Seat};
 use crate::session::AdapterSession;
 
 /// The provider takes tool names of at most this many characters, our prefix among them.
@@ -31,6 +31,7 @@ impl ClaudeAdapter {
             profile: AdapterProfile {
                 name: "claude",
                 widest: ABILITIES,
+                speaks: &[ModelApi::Messages],
                 how_to_get: "npm install -g @anthropic-ai/claude-code@2.1.332, or name the program in AGENTRUN_CLAUDE",
             },
             history: ClaudeHistory,

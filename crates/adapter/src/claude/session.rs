@@ -54,7 +54,7 @@ impl ClaudeSession {
     /// Starts the program and waits until it answers `initialize`. Answers what it said before that and is still to be heard.
     async fn start(&mut self, entry: Entry<'_>) -> Result<(Child, Vec<Line>), AdapterError> {
         let checked = self.admission.checked();
-        let ModelEndpoint::Http { base_url, key } = &self.seat.model else {
+        let ModelEndpoint::Http { base_url, key, .. } = &self.seat.model else {
             return Err(AdapterError::new(
                 AdapterErrorKind::Spawn,
                 "Claude Code asks its model over HTTP; this session was given an in-process model",

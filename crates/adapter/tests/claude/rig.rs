@@ -7,8 +7,8 @@ use std::time::Duration;
 use agentrun_adapter::claude::ClaudeAdapter;
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterSession, AgentAdapter as _, Answer, Deltas, Dirs, Journal, ModelEndpoint, Observed, RecordedFiles, Seat,
-    SessionPlan, Start, ToolCall, ToolHost, ToolSpec, Turn, admit,
+    AdapterSession, AgentAdapter as _, Answer, Deltas, Dirs, Journal, ModelApi, ModelEndpoint, Observed, RecordedFiles,
+    Seat, SessionPlan, Start, ToolCall, ToolHost, ToolSpec, Turn, admit,
 };
 use agentrun_kernel::{
     Batch, Begun, Body, Bound, Built, CallId, Digest, Drive, EffectKey, EffectKind, EffectSpec, LogKey, MemoryStore,
@@ -204,7 +204,11 @@ impl Rig {
             drive: drive.clone(),
             journal: Journal::new(drive.clone(), home.path()),
             tools: host.clone(),
-            model: ModelEndpoint::Http { base_url: self.model.base_url(), key: Arc::from(KEY) },
+            model: ModelEndpoint::Http {
+                base_url: self.model.base_url(),
+                key: Arc::from(KEY),
+                api: ModelApi::Messages,
+            },
             dirs: Dirs { home: home.path().to_owned(), tmp, workspace: self.workspace.path().to_owned() },
             deltas: Deltas::nowhere(),
             marker: marker.clone(),
@@ -212,6 +216,7 @@ impl Rig {
         let plan = SessionPlan {
             session: self.key.clone(),
             model: "claude-sonnet-4-5".to_owned(),
+            api: Some(ModelApi::Messages),
             system: vec!["You are a test.".to_owned()],
             tools: specs,
             builtins: self.builtins.clone(),

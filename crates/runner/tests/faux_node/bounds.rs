@@ -76,6 +76,7 @@ async fn b92_a_call_of_an_unknown_tool_ends_the_node() {
 struct Idle;
 
 const IDLE: AdapterProfile = AdapterProfile {
+    speaks: &[],
     name: "idle",
     widest: Capabilities {
         own_ids: true,
