@@ -34,8 +34,6 @@ const PIECES: usize = 32;
 const WHOLE_BYTES: usize = 1 << 20;
 /// How long a provider that has said everything may take to end its answer.
 const LINGER: Duration = Duration::from_secs(5);
-/// Status that Claude Code does not retry (one request, then it tells its person).
-const REFUSED: StatusCode = StatusCode::FORBIDDEN;
 
 /// What every request of a proxy shares.
 pub(crate) struct Side {
@@ -132,6 +130,12 @@ async fn collected(mut body: Incoming, until: Instant) -> Option<Bytes> {
     }
 }
 
+/// What an answer is read by once its request is gone.
+struct Asked {
+    route: Route,
+    model: String,
+}
+
 /// Runs a paid request; answers its head as soon as there is one.
 pub(crate) async fn paid(
     side: Arc<Side>,
@@ -158,14 +162,16 @@ async fn run(
     let lease = match gate.before(&request).await {
         Ok(lease) => lease,
         Err(refusal) => {
-            let _ = head.send(
-                side.error(REFUSED, &format!("agentrun refused this request ({}): {}", refusal.word, refusal.message)),
-            );
+            let _ = head.send(side.error(
+                side.policy.refused(),
+                &format!("agentrun refused this request ({}): {}", refusal.word, refusal.message),
+            ));
             return;
         }
     };
     // Its copy of the body is not needed any more, and an answer can take an hour.
-    drop(request);
+    let asked = Asked { route: checked.route, model: request.model };
+    drop((request.body, request.facts));
     if head.is_closed() {
         lease.after(RequestEnd::NotSent { why: "the harness hung up before it was sent".to_owned() }).await;
         return;
@@ -190,7 +196,7 @@ async fn run(
                 let why = "the provider compressed its answer though it was asked not to, and it cannot be read";
                 unreadable(side, lease, Some(status), why, head).await;
             }
-            _ => stream(side, lease, answer, head).await,
+            _ => stream(side, lease, &asked, answer, head).await,
         },
     }
 }
@@ -226,12 +232,18 @@ async fn failed(side: &Side, lease: Box<dyn Lease>, answer: Answer, head: onesho
 }
 
 /// A successful answer: its bytes go on untouched while the tap reads them.
-async fn stream(side: &Side, lease: Box<dyn Lease>, answer: Answer, head: oneshot::Sender<Response<Reply>>) {
+async fn stream(
+    side: &Side,
+    lease: Box<dyn Lease>,
+    asked: &Asked,
+    answer: Answer,
+    head: oneshot::Sender<Response<Reply>>,
+) {
     let Answer { response, over } = answer;
     let status = response.status();
     let headers = side.answered(&response);
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let tap = side.policy.tap(kind);
+    let tap = side.policy.tap(&asked.route, &asked.model, kind);
     let (to, pieces) = mpsc::channel(PIECES);
     let (whole, is_whole) = oneshot::channel();
     let harness = head.send(reply::streamed(status, headers, pieces, is_whole)).is_ok().then_some(to);

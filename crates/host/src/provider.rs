@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::policy::{Anthropic, OpenAiChat, OpenAiResponses, ProviderPolicy};
 
 /// Whose API a key opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,7 +19,9 @@ pub enum Provider {
 
 /// A name that no provider has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no provider is called `{0}`; the proxy speaks `anthropic`, `openai` (Responses) and `openai-chat` (chat completions)")]
+#[error(
+    "no provider is called `{0}`; the proxy speaks `anthropic`, `openai` (Responses) and `openai-chat` (chat completions)"
+)]
 pub struct UnknownProvider(String);
 
 impl Provider {
@@ -36,6 +41,16 @@ impl Provider {
         match self {
             Self::Anthropic => "https://api.anthropic.com",
             Self::OpenAi | Self::OpenAiChat => "https://api.openai.com",
+        }
+    }
+
+    /// How it is spoken.
+    #[must_use]
+    pub fn policy(self) -> Arc<dyn ProviderPolicy> {
+        match self {
+            Self::Anthropic => Arc::new(Anthropic),
+            Self::OpenAi => Arc::new(OpenAiResponses),
+            Self::OpenAiChat => Arc::new(OpenAiChat),
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::gate::{PaidRequest, RequestGate};
 use crate::head::{HEAD_BYTES, Watched};
 use crate::json::{BODY_BYTES, strict};
 use crate::key::{KeyGuard, KeyTable, SessionSecret};
-use crate::policy::{ProviderPolicy, Route, RouteKind, route};
+use crate::policy::{ProviderPolicy, Route, RouteKind, Shaped, route};
 use crate::provider::Provider;
 use crate::reply::{self, Reply};
 use crate::upstream::{Origin, Timeouts, Upstream};
@@ -228,14 +228,15 @@ impl Door {
         if let Err(error) = strict(&body) {
             return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string());
         }
-        let checked = Checked { route, headers: parts.headers, body: body.clone(), _room: room };
+        let checked = |body| Checked { route, headers: parts.headers, body, _room: room };
         if route.kind == RouteKind::Free {
-            return exchange::free(&self.side, checked).await;
+            return exchange::free(&self.side, checked(body)).await;
         }
-        let facts = match policy.facts(&body) {
-            Ok(facts) => facts,
+        let Shaped { body, facts } = match policy.shape(&route, body) {
+            Ok(shaped) => shaped,
             Err(what) => return reply::error(policy, StatusCode::BAD_REQUEST, &what),
         };
+        let checked = checked(body.clone());
         let paid = PaidRequest { provider: api, route: route.path, model: facts.model.clone(), body, facts };
         exchange::paid(self.side.clone(), gate, checked, paid).await
     }
@@ -250,8 +251,10 @@ impl Door {
             return Err((StatusCode::UNAUTHORIZED, "the session key is missing, wrong or no longer valid"));
         };
         let route = route.ok_or((StatusCode::NOT_FOUND, "this route is not served"))?;
-        if let RouteKind::Answered(answer) = route.kind {
-            return Ok(Admitted::Answered(answer));
+        match route.kind {
+            RouteKind::Answered(answer) => return Ok(Admitted::Answered(answer)),
+            RouteKind::Refused(status, what) => return Err((status, what)),
+            _ => {}
         }
         edge::is_json(&parts.headers).map_err(|malformed| (malformed.status, malformed.what))?;
         Ok(Admitted::Passed(route, api, gate))

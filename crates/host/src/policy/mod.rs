@@ -2,8 +2,10 @@
 //! looks. The order of the checks is the proxy's own and the same for all.
 
 mod anthropic;
+mod openai;
 
 pub use anthropic::Anthropic;
+pub use openai::{OpenAiChat, OpenAiResponses};
 
 use agentrun_cap::RequestFacts;
 use bytes::Bytes;
@@ -18,11 +20,13 @@ pub trait ProviderPolicy: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// Every route that exists; anything else is answered 404 and never forwarded.
     fn routes(&self) -> &'static [Route];
-    /// What a quote looks at in a paid request whose body passed [`crate::strict`].
+    /// A paid request whose body passed [`crate::strict`], as it will be sent, and what a quote looks at in exactly that.
     ///
     /// # Errors
     /// One sentence on what is wrong with the body.
-    fn facts(&self, body: &[u8]) -> Result<RequestFacts, String>;
+    fn shape(&self, route: &Route, body: Bytes) -> Result<Shaped, String>;
+    /// The status of a refusal: one that no harness of this API tries again.
+    fn refused(&self) -> StatusCode;
     /// The body of an answer the proxy makes itself, in the provider's error shape.
     fn error_body(&self, status: StatusCode, message: &str) -> Bytes;
     /// Puts the credential into the upstream request.
@@ -31,8 +35,17 @@ pub trait ProviderPolicy: Send + Sync + 'static {
     fn request_headers(&self) -> &'static [&'static str];
     /// Response headers that are passed on.
     fn response_headers(&self) -> &'static [&'static str];
-    /// Reads usage off a response as it passes.
-    fn tap(&self, content_type: &str) -> Box<dyn Tap>;
+    /// Reads usage off a response as it passes. `model` is the one asked for, for answers that name none.
+    fn tap(&self, route: &Route, model: &str, content_type: &str) -> Box<dyn Tap>;
+}
+
+/// A paid request as it will be sent: the body that was read is the body that goes.
+#[derive(Clone, Debug)]
+pub struct Shaped {
+    /// The bytes. Those that came, unless the policy had to add to them.
+    pub body: Bytes,
+    /// What a quote looks at, of these bytes.
+    pub facts: RequestFacts,
 }
 
 /// A route: method, exact path text and exact query.
@@ -80,6 +93,8 @@ pub enum RouteKind {
     Answered(&'static str),
     /// The same, and no key is asked for: some programs probe the origin before they have one.
     Open(&'static str),
+    /// Refused here with this status and this sentence, for programs that go another way when they are told so.
+    Refused(StatusCode, &'static str),
 }
 
 /// The route of a request.

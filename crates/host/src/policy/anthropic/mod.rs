@@ -3,11 +3,10 @@
 
 mod request;
 
-use agentrun_cap::RequestFacts;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::{ProviderPolicy, Route, RouteKind, RouteMethod};
+use super::{ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 use crate::credential::Credential;
 use crate::tap::{AnthropicJson, AnthropicStream, Tap};
 
@@ -37,8 +36,14 @@ impl ProviderPolicy for Anthropic {
         ROUTES
     }
 
-    fn facts(&self, body: &[u8]) -> Result<RequestFacts, String> {
-        request::read(body)
+    fn shape(&self, _: &Route, body: Bytes) -> Result<Shaped, String> {
+        let facts = request::read(&body)?;
+        Ok(Shaped { body, facts })
+    }
+
+    /// Claude Code makes one request, then tells its person.
+    fn refused(&self) -> StatusCode {
+        StatusCode::FORBIDDEN
     }
 
     fn error_body(&self, status: StatusCode, message: &str) -> Bytes {
@@ -87,7 +92,7 @@ impl ProviderPolicy for Anthropic {
         ]
     }
 
-    fn tap(&self, content_type: &str) -> Box<dyn Tap> {
+    fn tap(&self, _: &Route, _: &str, content_type: &str) -> Box<dyn Tap> {
         if content_type.starts_with("text/event-stream") {
             Box::new(AnthropicStream::default())
         } else {
