@@ -11,6 +11,7 @@ use agentrun_kernel::{Built, HarnessVersion, SessionKey, Survey};
 
 use crate::error::{Ability, AdapterError, Refusal, RefusalKind};
 use crate::native::NativeHistory;
+use crate::process::HarnessProgram;
 use crate::seat::{ModelApi, Seat};
 use crate::session::AdapterSession;
 use crate::tools::ToolSpec;
@@ -49,8 +50,8 @@ pub struct AdapterProfile {
     pub widest: Capabilities,
     /// The APIs it can be pointed at; empty for one that makes its model steps in process.
     pub speaks: &'static [ModelApi],
-    /// How to get the program, in one sentence.
-    pub how_to_get: &'static str,
+    /// The program it starts; `None` for one that is built in.
+    pub program: Option<&'static HarnessProgram>,
 }
 
 /// What a session can do. The default is nothing: an ability that was forgotten is then refused, never assumed.

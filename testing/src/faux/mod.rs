@@ -43,12 +43,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     builtins: Built::Gated,
 };
 
-const PROFILE: AdapterProfile = AdapterProfile {
-    name: "faux",
-    widest: CAPABILITIES,
-    speaks: &[],
-    how_to_get: "it is built in: there is no program to get",
-};
+const PROFILE: AdapterProfile = AdapterProfile { name: "faux", widest: CAPABILITIES, speaks: &[], program: None };
 
 /// An adapter whose model is a script.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use agentrun_kernel::{Built, HarnessVersion, Survey};
 use async_trait::async_trait;
 
 use super::history::ClaudeHistory;
-use super::launch::{self, OLDEST, PINNED, PROGRAM_VARIABLE, ProgramError, TOO_NEW};
+use super::launch::PROGRAM;
 use super::session::ClaudeSession;
 use super::wire::TOOL_PREFIX;
 use crate::adapter::{AdapterProfile, Admission, AgentAdapter, Capabilities, Checked, SessionPlan};
@@ -32,7 +32,7 @@ impl ClaudeAdapter {
                 name: "claude",
                 widest: ABILITIES,
                 speaks: &[ModelApi::Messages],
-                how_to_get: "npm install -g @anthropic-ai/claude-code@2.1.332, or name the program in AGENTRUN_CLAUDE",
+                program: Some(&PROGRAM),
             },
             history: ClaudeHistory,
         }
@@ -71,7 +71,7 @@ impl AgentAdapter for ClaudeAdapter {
         for tool in &plan.tools {
             check_tool_name(&tool.name)?;
         }
-        let program = launch::program().await.map_err(refusal)?;
+        let program = PROGRAM.find().await?;
         Ok(Checked {
             capabilities: ABILITIES,
             harness: HarnessVersion { name: "claude".to_owned(), version: program.version.to_string() },
@@ -99,21 +99,6 @@ fn check_tool_name(name: &str) -> Result<(), Refusal> {
             TOOL_NAME_CHARACTERS.saturating_sub(TOOL_PREFIX.len())
         ),
     })
-}
-
-fn refusal(error: ProgramError) -> Refusal {
-    let kind = match &error {
-        ProgramError::Unsupported { found, .. } => {
-            RefusalKind::Version { found: found.to_string(), supported: format!(">={OLDEST}, <{TOO_NEW}") }
-        }
-        ProgramError::NotInstalled | ProgramError::NotAProgram(_) | ProgramError::Silent { .. } => {
-            RefusalKind::NotInstalled
-        }
-    };
-    let next = format!(
-        "install {PINNED} (npm install -g @anthropic-ai/claude-code@{PINNED}) and name it in {PROGRAM_VARIABLE}"
-    );
-    Refusal { kind, message: error.to_string(), next }
 }
 
 #[cfg(test)]

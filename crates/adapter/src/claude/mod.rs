@@ -16,6 +16,4 @@ mod wire;
 
 pub use adapter::ClaudeAdapter;
 pub use history::ClaudeHistory;
-pub use launch::{
-    OLDEST, PINNED, PROGRAM_VARIABLE, Program, ProgramError, TOO_NEW, Version, find, program, version_of,
-};
+pub use launch::PROGRAM;

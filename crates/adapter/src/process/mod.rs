@@ -1,13 +1,14 @@
 //! The child-process layer every harness and every command tool shares. What stands here: a process we started, and all that it
 //! started, ends when we say so, when we let go, and when we are killed; its output is read without losing alignment.
 //!
-//! Start at [`Spawn`]; [`Child`] is what it gives, [`run_to_end`] the short form for a command. [`sweep`](sweep()) finds what an
-//! older owner left behind. `guard` has the mechanism and the picture.
+//! Start at [`Spawn`]; [`Child`] is what it gives, [`run_to_end`] the short form for a command. [`HarnessProgram`] finds the
+//! program of a harness, [`sweep`](sweep()) what an older owner left behind. `guard` has the mechanism and the picture.
 
 mod child;
 mod framing;
 mod guard;
 mod marker;
+mod program;
 mod run;
 mod stall;
 mod stdio;
@@ -17,6 +18,7 @@ mod sweep;
 pub use child::{Child, Exit, Lingering};
 pub use framing::{Frame, FrameTooLong, Framer, Frames, LINE_LIMIT};
 pub use marker::{MARK_VARIABLE, Marker};
+pub use program::{HarnessProgram, Program, ProgramError, Version};
 pub use run::{Finished, RunError, STDOUT_LIMIT, run_to_end};
 pub use stall::StallClock;
 pub use stdio::{STDERR_TAIL, Stdin, StdinClosed};

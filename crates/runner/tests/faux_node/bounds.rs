@@ -86,7 +86,7 @@ const IDLE: AdapterProfile = AdapterProfile {
         restores_responses: false,
         builtins: agentrun_kernel::Built::Neither,
     },
-    how_to_get: "it is here",
+    program: None,
 };
 
 #[async_trait]
