@@ -21,7 +21,7 @@ Examples:
 Exit codes: 0 done · 1 internal · 2 bad usage or input · 3 final failure or refusal · 4 stopped, or something outside failed; can be
 resumed · 5 fenced by a newer owner · 6 parked, waiting for a raise of the cap.
 
-Credentials: ANTHROPIC_API_KEY, or --credential-file. They reach the model provider and nothing else.";
+Credentials: ANTHROPIC_API_KEY or OPENAI_API_KEY, or --credential-file. They reach the model provider and nothing else.";
 
 const RUN_HELP: &str = "\
 Runs a node to its value. The value goes to stdout, progress to stderr.
@@ -262,6 +262,12 @@ pub(crate) struct PriceArgs {
 pub(crate) enum Harness {
     /// Claude Code
     Claude,
+    /// OpenAI Codex
+    Codex,
+    /// OpenCode
+    #[value(name = "opencode")]
+    #[serde(rename = "opencode")]
+    OpenCode,
     /// No program and no network: the model is a script
     Faux,
 }
@@ -271,6 +277,8 @@ impl Harness {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::OpenCode => "opencode",
             Self::Faux => "faux",
         }
     }
@@ -279,6 +287,8 @@ impl Harness {
     pub(crate) const fn provider(self) -> Option<Provider> {
         match self {
             Self::Claude => Some(Provider::Anthropic),
+            Self::Codex => Some(Provider::OpenAi),
+            Self::OpenCode => Some(Provider::OpenAiChat),
             Self::Faux => None,
         }
     }
@@ -290,6 +300,14 @@ impl Harness {
 pub(crate) enum Provider {
     /// Anthropic Messages
     Anthropic,
+    /// OpenAI Responses
+    #[value(name = "openai")]
+    #[serde(rename = "openai")]
+    OpenAi,
+    /// OpenAI chat completions, and the servers that speak it
+    #[value(name = "openai-chat")]
+    #[serde(rename = "openai-chat")]
+    OpenAiChat,
 }
 
 impl Provider {
@@ -297,6 +315,8 @@ impl Provider {
     pub(crate) const fn api(self) -> agentrun_host::Provider {
         match self {
             Self::Anthropic => agentrun_host::Provider::Anthropic,
+            Self::OpenAi => agentrun_host::Provider::OpenAi,
+            Self::OpenAiChat => agentrun_host::Provider::OpenAiChat,
         }
     }
 
@@ -304,6 +324,7 @@ impl Provider {
     pub(crate) const fn variable(self) -> &'static str {
         match self {
             Self::Anthropic => "ANTHROPIC_API_KEY",
+            Self::OpenAi | Self::OpenAiChat => "OPENAI_API_KEY",
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use agentrun_adapter::claude;
+use agentrun_adapter::claude::PROGRAM;
 use agentrun_kernel::{Body, EffectKind, SessionKey};
 use agentrun_testing::script::Script;
 use agentrun_testing::scripted::ScriptedModel;
@@ -30,7 +30,7 @@ const START: Duration = Duration::from_secs(120);
 
 pub(crate) async fn demo() -> Result<Exit, Failure> {
     let stage = Stage::set()?;
-    let (harness, name) = match claude::program().await {
+    let (harness, name) = match PROGRAM.find().await {
         Ok(program) => (Harness::Claude, format!("Claude Code {} ({})", program.version, program.path.display())),
         Err(error) => (Harness::Faux, format!("the faux harness, since no Claude Code in range is here ({error})")),
     };
@@ -134,8 +134,8 @@ impl Stage {
             .arg("--credential-file")
             .arg(at("key"));
         match harness {
-            Harness::Claude => command.args(["--base-url", base_url]),
             Harness::Faux => command.arg("--script").arg(at("script.json")),
+            Harness::Claude | Harness::Codex | Harness::OpenCode => command.args(["--base-url", base_url]),
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).kill_on_drop(true).spawn().map_err(failed)
     }

@@ -1,28 +1,28 @@
 //! `agentrun doctor`: what is installed, what works here, and what to do about the rest. Starts nothing but `--version` of the harnesses,
 //! makes no store and asks no model.
 
-use agentrun_adapter::claude::{self, ClaudeAdapter, OLDEST, PINNED, TOO_NEW};
-use agentrun_adapter::{AgentAdapter as _, Capabilities};
+use agentrun_adapter::process::HarnessProgram;
+use agentrun_adapter::{AdapterProfile, Capabilities};
 use agentrun_kernel::Built;
 
 use crate::exit::{Exit, Failure};
-use crate::{output, stores};
+use crate::{harness, output, stores};
 
 pub(crate) async fn doctor(url: &str, verbose: bool) -> Result<Exit, Failure> {
     output::text("harnesses");
-    match claude::program().await {
-        Ok(program) => {
-            output::text(&format!("  claude    {} at {} · in range", program.version, program.path.display()))
-        }
-        Err(error) => {
-            output::text(&format!("  claude    not usable: {error}"));
-            output::text(&format!("            get it: {}", ClaudeAdapter::new().profile().how_to_get));
+    let adapters = harness::all()?;
+    for adapter in &adapters {
+        let profile = adapter.profile();
+        match profile.program {
+            Some(program) => installed(profile.name, program).await,
+            None => output::text(&format!(
+                "  {:<9} built in: the model is a script (--script), no program, no network",
+                profile.name
+            )),
         }
     }
-    output::text(&format!("            supported: {OLDEST} up to, but not including, {TOO_NEW}; measured on {PINNED}"));
-    output::text("  faux      built in: the model is a script (--script), no program, no network");
     if verbose {
-        capabilities();
+        capabilities(adapters.iter().map(|adapter| adapter.profile()));
     }
     output::text("store");
     output::text(&format!("  {url} · {}", store(url).await));
@@ -31,24 +31,40 @@ pub(crate) async fn doctor(url: &str, verbose: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn capabilities() {
-    output::text("what they can do");
+async fn installed(name: &str, program: &HarnessProgram) {
+    match program.find().await {
+        Ok(found) => output::text(&format!("  {name:<9} {} at {} · in range", found.version, found.path.display())),
+        Err(error) => {
+            output::text(&format!("  {name:<9} not usable: {error}"));
+            output::text(&format!("            get it: {}, or name it in {}", program.how_to_get(), program.variable));
+        }
+    }
     output::text(&format!(
-        "  {:<9} {:>7} {:>6} {:>5} {:>6} {:>10}  BUILT-IN TOOLS",
-        "", "OWN IDS", "DRAIN", "FORK", "STEER", "RESPONSES"
+        "            supported: {} up to, but not including, {}; measured on {}",
+        program.oldest, program.too_new, program.pinned
     ));
-    for (name, can) in
-        [("claude", ClaudeAdapter::new().profile().widest), ("faux", crate::harness::faux_capabilities())]
-    {
+}
+
+/// What each can do, as its profile says; in Markdown, so that the README's table is this one.
+fn capabilities<'a>(profiles: impl Iterator<Item = &'a AdapterProfile>) {
+    output::text("what they can do");
+    output::text(
+        "| harness | speaks | own ids | drain | fork | steer | recorded responses restored | built-in tools |",
+    );
+    output::text("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    for profile in profiles {
         let yes = |can: bool| if can { "yes" } else { "no" };
-        let Capabilities { own_ids, drain, fork, steer, restores_responses, builtins } = can;
+        let Capabilities { own_ids, drain, fork, steer, restores_responses, builtins } = profile.widest;
         let builtins = match builtins {
             Built::Gated => "recorded before they run",
             Built::Observed => "recorded, some after they ran",
-            Built::Neither => "none, or neither seen nor stopped",
+            Built::Neither => "denied",
         };
+        let speaks: Vec<_> = profile.speaks.iter().map(|api| api.as_str()).collect();
+        let speaks = if speaks.is_empty() { "in process".to_owned() } else { speaks.join(", ") };
         output::text(&format!(
-            "  {name:<9} {:>7} {:>6} {:>5} {:>6} {:>10}  {builtins}",
+            "| {} | {speaks} | {} | {} | {} | {} | {} | {builtins} |",
+            profile.name,
             yes(own_ids),
             yes(drain),
             yes(fork),

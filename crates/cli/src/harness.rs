@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use agentrun_adapter::AgentAdapter;
 use agentrun_adapter::claude::ClaudeAdapter;
-use agentrun_adapter::{AgentAdapter, Capabilities};
 use agentrun_testing::faux::FauxAdapter;
 use agentrun_testing::script::Script;
+use clap::ValueEnum as _;
 
 use crate::args::Harness;
 use crate::exit::Failure;
@@ -18,6 +19,7 @@ use crate::exit::Failure;
 pub(crate) fn adapter(harness: Harness, script: Option<&Path>) -> Result<Arc<dyn AgentAdapter>, Failure> {
     match (harness, script) {
         (Harness::Claude, _) => Ok(Arc::new(ClaudeAdapter::new())),
+        (Harness::Codex | Harness::OpenCode, _) => Err(Failure::refused("not built yet".to_owned())),
         (Harness::Faux, Some(file)) => Ok(Arc::new(FauxAdapter::new(self::script(file)?))),
         (Harness::Faux, None) => Err(Failure::usage("the faux harness plays a script: name it with --script FILE")),
     }
@@ -27,7 +29,7 @@ pub(crate) fn adapter(harness: Harness, script: Option<&Path>) -> Result<Arc<dyn
 pub(crate) fn idle(harness: Harness) -> Result<Arc<dyn AgentAdapter>, Failure> {
     let nothing = || Script::new(Vec::new()).map_err(|error| Failure::internal(error.to_string()));
     Ok(match harness {
-        Harness::Claude => Arc::new(ClaudeAdapter::new()),
+        Harness::Claude | Harness::Codex | Harness::OpenCode => Arc::new(ClaudeAdapter::new()),
         Harness::Faux => Arc::new(FauxAdapter::new(nothing()?)),
     })
 }
@@ -39,7 +41,7 @@ pub(crate) fn script(file: &Path) -> Result<Script, Failure> {
     Script::parse(&text).map_err(|error| told(error.to_string()))
 }
 
-/// What the faux harness can do.
-pub(crate) fn faux_capabilities() -> Capabilities {
-    Script::new(Vec::new()).map_or_else(|_| Capabilities::default(), |script| FauxAdapter::new(script).profile().widest)
+/// Every adapter there is, in the order of the command line's help.
+pub(crate) fn all() -> Result<Vec<Arc<dyn AgentAdapter>>, Failure> {
+    Harness::value_variants().iter().map(|harness| idle(*harness)).collect()
 }

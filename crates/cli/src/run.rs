@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentrun_cap::Books;
-use agentrun_host::{Anthropic, ModelProxy, Origin, ProviderConfig, Timeouts};
+use agentrun_host::{ModelProxy, Origin, ProviderConfig, Timeouts};
 use agentrun_kernel::{RunId, SessionKey, SessionState, Store};
 use agentrun_runner::{HarnessRunner, ModelProvider, NodeError, NodeWord, RunnerOptions, Step};
 
@@ -147,10 +147,8 @@ pub(crate) fn provider_at(
 ) -> Result<ProviderConfig, Failure> {
     let origin = origin_of(provider, base_url)?;
     let credential = secrets.key(provider, credential_file)?;
-    let policy = match provider {
-        Provider::Anthropic => Arc::new(Anthropic),
-    };
-    Ok(ProviderConfig { api: provider.api(), policy, origin, credential, timeouts: Timeouts::default() })
+    let api = provider.api();
+    Ok(ProviderConfig { api, policy: api.policy(), origin, credential, timeouts: Timeouts::default() })
 }
 
 /// A session in its store, as it was read.

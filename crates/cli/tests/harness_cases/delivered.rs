@@ -2,12 +2,21 @@
 
 use serde_json::json;
 
+use crate::harness::{Harness, cases};
 use crate::processes::marked;
 use crate::world::{Running, World, model, outcomes_of, prompt_stands_once, submits_after};
 
-#[test]
-fn c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50() {
-    let world = World::new();
+cases! {
+    claude: c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50,
+        c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b12;
+    codex: c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50,
+        c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b12;
+    opencode: c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50,
+        c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b12;
+}
+
+fn c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
         {"when": {"results": 0}, "text": "I count.", "tools": [{"name": "work", "input": {"weir": "north"}}]},
@@ -26,9 +35,8 @@ fn c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50() {
     world.check();
 }
 
-#[test]
-fn c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b12() {
-    let mut world = World::new();
+fn c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b12(on: Harness) {
+    let mut world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "work", "input": {}}]},
@@ -39,7 +47,7 @@ fn c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b
     let (records, requests) = (world.records(), model.all_requests().len());
 
     let (program, noted) = world.noting_program();
-    world.claude = program.clone();
+    world.harness = program.clone();
     world.key = None;
     let mut again = world.run(&model.base_url());
     again.env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()));

@@ -5,8 +5,21 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::harness::{Harness, cases};
 use crate::processes::{Process, below, marked};
 use crate::world::{Running, World, model, submits_after};
+
+cases! {
+    claude: c10_a_key_from_the_environment_is_upstream_and_nowhere_else_b89,
+        c10_a_key_from_a_file_is_upstream_and_nowhere_else_b89,
+        c10_a_key_in_a_provider_s_error_goes_no_further_b89;
+    codex: c10_a_key_from_the_environment_is_upstream_and_nowhere_else_b89,
+        c10_a_key_from_a_file_is_upstream_and_nowhere_else_b89,
+        c10_a_key_in_a_provider_s_error_goes_no_further_b89;
+    opencode: c10_a_key_from_the_environment_is_upstream_and_nowhere_else_b89,
+        c10_a_key_from_a_file_is_upstream_and_nowhere_else_b89,
+        c10_a_key_in_a_provider_s_error_goes_no_further_b89;
+}
 
 /// A key and all the forms in which it must not be found.
 struct Canary {
@@ -131,10 +144,19 @@ const CURIOUS: &str = "#!/bin/sh\n\
       pid=$(awk '/^PPid/ {print $2}' /proc/$pid/status)\n\
     done\n";
 
-fn keeps_the_key(set: impl FnOnce(&World, &str) -> (Option<String>, Vec<String>), faults: serde_json::Value) {
+/// The step in which the model looks around through the harness's own shell, where a node may list that.
+fn shell_step(on: Harness, command: &str) -> Option<serde_json::Value> {
+    let (name, member) = on.shell?;
+    let input = json!({member: command, "description": "look"});
+    Some(json!({"when": {"results": 0}, "tools": [{"name": name, "input": input}], "echo_authorization": true}))
+}
+
+fn keeps_the_key(on: Harness, set: impl FnOnce(&World, &str) -> (Option<String>, Vec<String>), faults: &[u16]) {
     let canary = Canary::new();
-    let mut world = World::new();
-    world.node = json!({"builtin_tools": ["Bash"]});
+    let mut world = World::new(on);
+    if let Some((name, _)) = on.shell {
+        world.node = json!({"builtin_tools": [name]});
+    }
     let work = world.tool("work", "never", None);
     let curious = world.program("tools/curious.sh", CURIOUS);
     let curious = curious.display();
@@ -143,13 +165,14 @@ fn keeps_the_key(set: impl FnOnce(&World, &str) -> (Option<String>, Vec<String>)
     let (key, arguments) = set(&world, &canary.key);
     world.key = key;
 
-    let mut steps = vec![
-        json!({"when": {"results": 0}, "tools": [{"name": "Bash", "input": {"command": format!("{curious} shell; env"), "description": "look"}}],
-            "echo_authorization": true}),
-        json!({"when": {"results": 1}, "tools": [{"name": "work", "input": {}}], "echo_authorization": true}),
-    ];
-    steps.extend(faults.as_array().unwrap().iter().cloned());
-    steps.push(submits_after(2));
+    let mut steps: Vec<_> = shell_step(on, &format!("{curious} shell; env")).into_iter().collect();
+    let asks = json!([{"name": "work", "input": {}}]);
+    steps.push(json!({"when": {"results": steps.len()}, "tools": asks, "echo_authorization": true}));
+    let results = steps.len();
+    steps.extend(
+        faults.iter().map(|status| json!({"when": {"results": results}, "status": status, "echo_authorization": true})),
+    );
+    steps.push(submits_after(results));
     let model = model(steps.into());
     let command = || {
         let mut command = world.run(&model.base_url());
@@ -183,7 +206,7 @@ fn keeps_the_key(set: impl FnOnce(&World, &str) -> (Option<String>, Vec<String>)
         running = Running::start(command());
     }
     ended.last().unwrap().delivered(17);
-    assert_eq!(ended.len(), 1 + faults.as_array().unwrap().len());
+    assert_eq!(ended.len(), 1 + faults.len());
     for end in &ended {
         canary.absent("stdout", end.stdout.as_bytes());
         canary.absent("stderr", end.stderr.as_bytes());
@@ -200,43 +223,41 @@ fn keeps_the_key(set: impl FnOnce(&World, &str) -> (Option<String>, Vec<String>)
         canary.absent("what is shown", &shown.stderr);
     }
     canary.absent_below(&world.path(""));
-    for looked in ["workspace/seen-by-tool", "workspace/seen-by-shell"] {
+    let shell = on.shell.map(|_| "workspace/seen-by-shell");
+    for looked in ["workspace/seen-by-tool"].into_iter().chain(shell) {
         let seen = fs::read(world.path(looked)).unwrap();
         assert!(String::from_utf8_lossy(&seen).contains("AGENTRUN_MARK="), "{looked} saw nothing");
     }
     // Upstream it is, in every request, and only where it belongs.
     for request in model.requests() {
-        assert_eq!(request.headers["x-api-key"], canary.key);
+        let carried = request.headers[on.credential].trim_start_matches("Bearer ");
+        assert_eq!(carried, canary.key);
         canary.absent("a request's body", request.body.to_string().as_bytes());
-        let others = request.headers.iter().filter(|(name, _)| *name != "x-api-key");
+        let others = request.headers.iter().filter(|(name, _)| *name != on.credential);
         others.for_each(|(name, value)| canary.absent(name, value.as_bytes()));
     }
     world.check();
 }
 
-#[test]
-fn c10_a_key_from_the_environment_is_upstream_and_nowhere_else_b89() {
-    keeps_the_key(|_, key| (Some(key.to_owned()), Vec::new()), json!([]));
+fn c10_a_key_from_the_environment_is_upstream_and_nowhere_else_b89(on: Harness) {
+    keeps_the_key(on, |_, key| (Some(key.to_owned()), Vec::new()), &[]);
 }
 
-#[test]
-fn c10_a_key_from_a_file_is_upstream_and_nowhere_else_b89() {
+fn c10_a_key_from_a_file_is_upstream_and_nowhere_else_b89(on: Harness) {
     // Outside the world: this file is where it may stand.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key");
     let named = file.display().to_string();
     keeps_the_key(
+        on,
         move |_, key| {
             fs::write(&file, format!("{key}\n")).unwrap();
             (None, vec!["--credential-file".to_owned(), named])
         },
-        json!([]),
+        &[],
     );
 }
 
-#[test]
-fn c10_a_key_in_a_provider_s_error_goes_no_further_b89() {
-    let faults = json!([{"when": {"results": 2}, "status": 529, "echo_authorization": true},
-        {"when": {"results": 2}, "status": 401, "echo_authorization": true}]);
-    keeps_the_key(|_, key| (Some(key.to_owned()), Vec::new()), faults);
+fn c10_a_key_in_a_provider_s_error_goes_no_further_b89(on: Harness) {
+    keeps_the_key(on, |_, key| (Some(key.to_owned()), Vec::new()), &[529, 401]);
 }

@@ -1,12 +1,14 @@
-//! The main job on the real Claude Code program, from outside, through the built binary: delivered, killed at any point, taken over,
+//! The main job on the real harness programs, from outside, through the built binary: delivered, killed at any point, taken over,
 //! refused by its provider. Each test is a case of the table this program was built to; its rows of the contract are in its name.
 //!
-//! `testing/run` installs the program and names it in `AGENTRUN_CLAUDE`; without it these tests fail.
+//! Each case is written once and is a test of every harness it names. `testing/run` installs the programs and names them in
+//! `AGENTRUN_CLAUDE`, `AGENTRUN_CODEX` and `AGENTRUN_OPENCODE`; without them these tests fail.
 // A test that meets one of these has failed, which is what they are for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod canary;
 mod delivered;
+mod harness;
 mod killed;
 mod processes;
 mod submit;

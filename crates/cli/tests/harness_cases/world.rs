@@ -14,6 +14,7 @@ use agentrun_testing::script::Script;
 use agentrun_testing::scripted::{Options, ScriptedModel, SeenRequest};
 use serde_json::{Value, json};
 
+use crate::harness::{Harness, seen};
 use crate::processes::{Process, below, marked};
 
 /// Longest wait for what must happen.
@@ -44,8 +45,10 @@ pub(crate) struct World {
     folder: tempfile::TempDir,
     /// The session; no other test on this machine has it.
     pub(crate) session: String,
+    /// What the node runs on.
+    pub(crate) on: Harness,
     /// The harness program the binary is pointed to.
-    pub(crate) claude: PathBuf,
+    pub(crate) harness: PathBuf,
     /// The provider's key; `None` sets none.
     pub(crate) key: Option<String>,
     /// Members of the node file over the usual ones.
@@ -54,10 +57,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new() -> Self {
-        let claude = std::env::var_os("AGENTRUN_CLAUDE").map(PathBuf::from);
-        let claude =
-            claude.expect("AGENTRUN_CLAUDE is not set: run testing/run, which installs the program and sets it");
+    pub(crate) fn new(on: Harness) -> Self {
+        let harness = std::env::var_os(on.variable).map(PathBuf::from).unwrap_or_else(|| {
+            panic!("{} is not set: run testing/run, which installs the program and sets it", on.variable)
+        });
         let folder = tempfile::Builder::new().prefix("agentrun-case-").tempdir().unwrap();
         for name in ["workspace", "home", "tmp", "tools", "store"] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -65,7 +68,8 @@ impl World {
         Self {
             folder,
             session: format!("s{}", uuid::Uuid::new_v4().simple()),
-            claude,
+            on,
+            harness,
             key: Some(KEY.to_owned()),
             node: json!({}),
             tools: Mutex::default(),
@@ -118,7 +122,13 @@ impl World {
     /// A program named as the harness that only notes that it was started; and where it notes it.
     pub(crate) fn noting_program(&self) -> (PathBuf, PathBuf) {
         let noted = self.path("started");
-        (self.program("bin/claude", &format!("#!/bin/sh\necho \"$0 $*\" >>'{}'\nexit 1\n", noted.display())), noted)
+        (
+            self.program(
+                &format!("bin/{}", self.on.name),
+                &format!("#!/bin/sh\necho \"$0 $*\" >>'{}'\nexit 1\n", noted.display()),
+            ),
+            noted,
+        )
     }
 
     pub(crate) fn store(&self) -> String {
@@ -130,16 +140,16 @@ impl World {
         let mut command = Command::new(env!("CARGO_BIN_EXE_agentrun"));
         command.env_clear().current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
-        command.env("HOME", self.path("home")).env("TMPDIR", self.path("tmp")).env("AGENTRUN_CLAUDE", &self.claude);
+        command.env("HOME", self.path("home")).env("TMPDIR", self.path("tmp")).env(self.on.variable, &self.harness);
         if let Some(key) = &self.key {
-            command.env("ANTHROPIC_API_KEY", key);
+            command.env(self.on.key, key);
         }
         command
     }
 
-    /// The command of every case: the node on Claude Code, with this model as its provider.
+    /// The command of every case: the node on its harness, with this model as its provider.
     pub(crate) fn run(&self, base_url: &str) -> Command {
-        let mut node = json!({"label": "herons", "system": ["You count birds."], "prompt": PROMPT, "model": "claude-sonnet-4-5",
+        let mut node = json!({"label": "herons", "system": ["You count birds."], "prompt": PROMPT, "model": self.on.model,
             "schema": {"type": "object", "properties": {"herons": {"type": "integer"}}, "required": ["herons"],
                 "additionalProperties": false},
             "tools": *self.tools.lock().unwrap(), "budget_usd": "5", "turn_limit": 8});
@@ -150,7 +160,7 @@ impl World {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, node.to_string()).unwrap();
         let mut command = self.agentrun();
-        command.arg("run").arg(&file).args(["--harness", "claude", "--provider", "anthropic", "--json"]);
+        command.arg("run").arg(&file).args(["--harness", self.on.name, "--provider", self.on.provider, "--json"]);
         command.args(["--session", &self.session, "--base-url", base_url, "--store", &self.store()]);
         command.arg("--workspace").arg(self.path("workspace"));
         command
@@ -158,7 +168,7 @@ impl World {
 
     /// The harness that a running program started.
     pub(crate) fn harness_below(&self, program: &Running) -> Process {
-        let path = fs::canonicalize(&self.claude).unwrap();
+        let path = fs::canonicalize(&self.harness).unwrap();
         let found = below(program.process().pid).into_iter().find(|it| it.executable().as_ref() == Some(&path));
         found.expect("the harness runs")
     }
@@ -340,34 +350,6 @@ pub(crate) fn submits_after(results: usize) -> Value {
 /// Waits until the model was asked this often.
 pub(crate) fn asked(model: &ScriptedModel, times: usize) {
     until(&format!("the model is asked {times} times"), || (model.requests().len() >= times).then_some(()));
-}
-
-/// All that a request shows the model, but for the tools it offers: each text on lines of its own.
-pub(crate) fn seen(request: &SeenRequest) -> String {
-    fn texts(value: &Value, into: &mut String) {
-        match value {
-            Value::String(text) => *into += &format!("{text}\n"),
-            Value::Array(all) => all.iter().for_each(|it| texts(it, into)),
-            Value::Object(all) => all.values().for_each(|it| texts(it, into)),
-            _ => {}
-        }
-    }
-    let mut text = String::new();
-    texts(&request.body["system"], &mut text);
-    texts(&request.body["messages"], &mut text);
-    text
-}
-
-/// What a request shows the model as results of its calls.
-pub(crate) fn results(request: &SeenRequest) -> String {
-    let blocks =
-        request.body["messages"].as_array().unwrap().iter().filter_map(|it| it["content"].as_array()).flatten();
-    let results = blocks.filter(|it| it["type"] == "tool_result").flat_map(|it| match &it["content"] {
-        Value::Array(parts) => parts.iter().filter_map(|it| it["text"].as_str()).map(str::to_owned).collect(),
-        Value::String(text) => vec![text.clone()],
-        other => panic!("a result without text: {other}"),
-    });
-    results.collect::<Vec<_>>().join("\n")
 }
 
 /// The prompt stands once in what the model saw, in each of these requests.

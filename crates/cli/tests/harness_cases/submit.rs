@@ -4,11 +4,17 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use crate::world::{Running, World, model, of_kind, prompt_stands_once, seen, submits_after};
+use crate::harness::{Harness, cases, seen};
+use crate::world::{Running, World, model, of_kind, prompt_stands_once, submits_after};
 
-#[test]
-fn c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5() {
-    let world = World::new();
+cases! {
+    claude: c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5;
+    codex: c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5;
+    opencode: c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5;
+}
+
+fn c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5(on: Harness) {
+    let world = World::new(on);
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "submit", "input": {"value": {"herons": "seventeen", "gulls": 3}}}]},
         submits_after(1),

@@ -3,25 +3,34 @@
 
 use serde_json::json;
 
+use crate::harness::{Harness, cases};
 use crate::processes::marked;
 use crate::world::{KEY, Running, World, model, model_on, prompt_stands_once, submits_after};
 
-#[test]
-fn c08_without_a_key_nothing_is_started_or_written() {
-    let mut world = World::new();
+cases! {
+    claude: c08_without_a_key_nothing_is_started_or_written,
+        c08_an_upstream_that_is_down_gets_no_request_and_the_same_command_delivers_when_it_is_up,
+        c08_an_upstream_401_is_one_request_and_names_the_key,
+        c08_an_upstream_429_is_one_request_and_says_to_wait,
+        c08_an_upstream_529_is_one_request_and_says_to_wait;
+    codex: c08_without_a_key_nothing_is_started_or_written,
+        c08_an_upstream_that_is_down_gets_no_request_and_the_same_command_delivers_when_it_is_up,
+        c08_an_upstream_401_is_one_request_and_names_the_key,
+        c08_an_upstream_429_is_one_request_and_says_to_wait,
+        c08_an_upstream_529_is_one_request_and_says_to_wait;
+}
+
+fn c08_without_a_key_nothing_is_started_or_written(on: Harness) {
+    let mut world = World::new(on);
     world.tool("work", "never", None);
-    let real = world.claude.clone();
+    let real = world.harness.clone();
     let (program, noted) = world.noting_program();
-    world.claude = program;
+    world.harness = program;
     world.key = None;
     let model = model(json!([submits_after(0)]));
     let ended = Running::to_end(world.run(&model.base_url()));
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(
-        ended.stderr.contains("ANTHROPIC_API_KEY") && ended.stderr.contains("--credential-file"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.stderr.contains(on.key) && ended.stderr.contains("--credential-file"), "{}", ended.stderr);
     assert_eq!(ended.stdout, "");
     assert!(!noted.exists());
     assert_eq!(model.all_requests().len(), 0);
@@ -30,15 +39,14 @@ fn c08_without_a_key_nothing_is_started_or_written() {
         assert!(left.is_empty(), "{left:?}");
     }
 
-    world.claude = real;
+    world.harness = real;
     world.key = Some(KEY.to_owned());
     Running::to_end(world.run(&model.base_url())).delivered(17);
     world.check();
 }
 
-#[test]
-fn c08_an_upstream_that_is_down_gets_no_request_and_the_same_command_delivers_when_it_is_up() {
-    let world = World::new();
+fn c08_an_upstream_that_is_down_gets_no_request_and_the_same_command_delivers_when_it_is_up(on: Harness) {
+    let world = World::new(on);
     let model = model(json!([submits_after(0)]));
     let url = model.base_url();
     let port = url.rsplit_once(':').unwrap().1.parse().unwrap();
@@ -64,8 +72,8 @@ fn c08_an_upstream_that_is_down_gets_no_request_and_the_same_command_delivers_wh
     world.check();
 }
 
-fn refused(status: u16, says: &[&str]) {
-    let world = World::new();
+fn refused(on: Harness, status: u16, says: &[&str]) {
+    let world = World::new(on);
     let model = model(json!([{"status": status}, submits_after(0)]));
     let ended = Running::to_end(world.run(&model.base_url()));
     let result = ended.result();
@@ -89,17 +97,14 @@ fn refused(status: u16, says: &[&str]) {
     world.check();
 }
 
-#[test]
-fn c08_an_upstream_401_is_one_request_and_names_the_key() {
-    refused(401, &["401", "key"]);
+fn c08_an_upstream_401_is_one_request_and_names_the_key(on: Harness) {
+    refused(on, 401, &["401", "key"]);
 }
 
-#[test]
-fn c08_an_upstream_429_is_one_request_and_says_to_wait() {
-    refused(429, &["429", "wait"]);
+fn c08_an_upstream_429_is_one_request_and_says_to_wait(on: Harness) {
+    refused(on, 429, &["429", "wait"]);
 }
 
-#[test]
-fn c08_an_upstream_529_is_one_request_and_says_to_wait() {
-    refused(529, &["529", "wait"]);
+fn c08_an_upstream_529_is_one_request_and_says_to_wait(on: Harness) {
+    refused(on, 529, &["529", "wait"]);
 }

@@ -5,10 +5,18 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::harness::{Harness, cases, results};
 use crate::processes::{Process, below};
-use crate::world::{
-    Running, World, asked, model, outcomes_of, prompt_stands_once, results, submits_after, until, within,
-};
+use crate::world::{Running, World, asked, model, outcomes_of, prompt_stands_once, submits_after, until, within};
+
+cases! {
+    claude: c09_a_later_process_takes_over_while_the_earlier_ones_tool_runs_b43_b46_b53,
+        c09_a_later_process_takes_over_while_the_earlier_ones_request_waits_b43_b44_b46,
+        c09_a_later_process_takes_over_while_the_earlier_one_only_waits_for_its_harness_b14_b43_b46;
+    codex: c09_a_later_process_takes_over_while_the_earlier_ones_tool_runs_b43_b46_b53,
+        c09_a_later_process_takes_over_while_the_earlier_ones_request_waits_b43_b44_b46,
+        c09_a_later_process_takes_over_while_the_earlier_one_only_waits_for_its_harness_b14_b43_b46;
+}
 
 /// From the takeover until the earlier process has ended and its harness is gone.
 const YIELDS: Duration = Duration::from_secs(3);
@@ -31,9 +39,8 @@ fn yields(earlier: Running, mut processes: Vec<Process>, taken: Instant) {
     });
 }
 
-#[test]
-fn c09_a_later_process_takes_over_while_the_earlier_ones_tool_runs_b43_b46_b53() {
-    let world = World::new();
+fn c09_a_later_process_takes_over_while_the_earlier_ones_tool_runs_b43_b46_b53(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "work", "input": {}}], "times": "always"},
@@ -57,9 +64,8 @@ fn c09_a_later_process_takes_over_while_the_earlier_ones_tool_runs_b43_b46_b53()
     world.check();
 }
 
-#[test]
-fn c09_a_later_process_takes_over_while_the_earlier_ones_request_waits_b43_b44_b46() {
-    let world = World::new();
+fn c09_a_later_process_takes_over_while_the_earlier_ones_request_waits_b43_b44_b46(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "never", None);
     // The first asker never gets an answer; what it would have been is no business of the later one.
     let model = model(json!([
@@ -82,9 +88,8 @@ fn c09_a_later_process_takes_over_while_the_earlier_ones_request_waits_b43_b44_b
     world.check();
 }
 
-#[test]
-fn c09_a_later_process_takes_over_while_the_earlier_one_only_waits_for_its_harness_b14_b43_b46() {
-    let world = World::new();
+fn c09_a_later_process_takes_over_while_the_earlier_one_only_waits_for_its_harness_b14_b43_b46(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "work", "input": {}}]},

@@ -7,11 +7,32 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::harness::{Harness, cases, results, seen};
 use crate::processes::{Process, below, marked};
 use crate::world::{
-    PROMPT, Running, Tool, World, asked, copy_files, model, of_kind, outcomes_of, prompt_stands_once, results, seen,
-    submits_after, until, within,
+    PROMPT, Running, Tool, World, asked, copy_files, model, of_kind, outcomes_of, prompt_stands_once, submits_after,
+    until, within,
 };
+
+cases! {
+    claude: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
+        c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27,
+        c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52,
+        c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14,
+        c05_kill_9_while_a_response_streams_on_behind_a_whole_call_has_run_nothing_of_it_b13_b14_b50,
+        c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17,
+        c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14;
+    codex: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
+        c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27,
+        c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52,
+        c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14,
+        c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17,
+        c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14;
+    opencode: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
+        c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27,
+        c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17,
+        c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14;
+}
 
 /// From the kill until everything below the program is gone: the guard's promise.
 const GUARD: Duration = Duration::from_secs(2);
@@ -41,9 +62,8 @@ fn resume(world: &World) -> std::process::Command {
     command
 }
 
-#[test]
-fn c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53() {
-    let world = World::new();
+fn c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "work", "input": {"weir": "north"}}]},
@@ -73,9 +93,8 @@ fn c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b
     world.check();
 }
 
-#[test]
-fn c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27() {
-    let world = World::new();
+fn c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "never", None);
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "work", "input": {}}]},
@@ -101,9 +120,8 @@ fn c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27() {
     world.check();
 }
 
-#[test]
-fn c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52() {
-    let world = World::new();
+fn c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "safe", None);
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "work", "input": {"weir": "north", "since": [1, 2]}}]},
@@ -140,9 +158,8 @@ fn one_request_is_unknown(world: &World, result: &Value) {
     assert!(world.shown().contains("unknown"), "{}", world.shown());
 }
 
-#[test]
-fn c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14() {
-    let world = World::new();
+fn c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14(on: Harness) {
+    let world = World::new(on);
     let model = model(json!([
         {"text": "I begin to say", "stall_after_events": 3},
         submits_after(0),
@@ -161,9 +178,8 @@ fn c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_
     world.check();
 }
 
-#[test]
-fn c05_kill_9_while_a_response_streams_on_behind_a_whole_call_has_run_nothing_of_it_b13_b14_b50() {
-    let world = World::new();
+fn c05_kill_9_while_a_response_streams_on_behind_a_whole_call_has_run_nothing_of_it_b13_b14_b50(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let weir = |name| json!({"name": "work", "input": {"weir": name}});
     let model = model(json!([
@@ -192,9 +208,10 @@ fn exists_below(folder: &Path, name: &str) -> bool {
     entries.into_iter().any(|it| it.file_name() == name || exists_below(&it.path(), name))
 }
 
-#[test]
-fn c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17() {
-    let world = World::new();
+fn c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17(
+    on: Harness,
+) {
+    let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "work", "input": {}}]},
@@ -229,9 +246,8 @@ fn c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_th
     world.check();
 }
 
-#[test]
-fn c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14() {
-    let world = World::new();
+fn c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14(on: Harness) {
+    let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
         {"when": {"results": 0}, "tools": [{"name": "work", "input": {}}]},
