@@ -2,77 +2,25 @@
 // Tests: a failed unwrap is the report.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod raw;
+
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use agentrun_testing::script::Script;
 use agentrun_testing::scripted::{Options, ScriptedModel};
+use raw::{Reply, model, read_chunk, reply, send};
 use serde_json::{Value, json};
 
-/// Long enough for any machine; only a broken server makes a test wait so long.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn model(script: &Value) -> ScriptedModel {
-    ScriptedModel::start(Script::parse(&script.to_string()).unwrap()).unwrap()
+trait Events {
+    fn events(self) -> Vec<(String, Value)>;
 }
 
-/// A raw client: what the bytes on the connection are is the point of these tests.
-struct Reply {
-    status: u16,
-    head: String,
-    body: BufReader<TcpStream>,
-}
-
-impl Reply {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-    }
-
-    /// The whole body. `Err` with what came when the connection ended before the body did.
-    fn body(mut self) -> Result<String, String> {
-        let mut body = Vec::new();
-        let whole = if let Some(length) = self.header("content-length") {
-            let length: usize = length.parse().unwrap();
-            let mut limited = self.body.take(length as u64);
-            limited.read_to_end(&mut body).unwrap();
-            body.len() == length
-        } else {
-            read_chunks(&mut self.body, &mut body)
-        };
-        let body = String::from_utf8(body).unwrap();
-        if whole { Ok(body) } else { Err(body) }
-    }
-
-    fn json(self) -> Value {
-        serde_json::from_str(&self.body().unwrap()).unwrap()
-    }
-
+impl Events for Reply {
     fn events(self) -> Vec<(String, Value)> {
         events(&self.body().unwrap())
     }
-}
-
-/// Whether the last chunk came.
-fn read_chunks(from: &mut BufReader<TcpStream>, into: &mut Vec<u8>) -> bool {
-    while let Some(chunk) = read_chunk(from) {
-        if chunk.is_empty() {
-            return true;
-        }
-        into.extend(chunk);
-    }
-    false
-}
-
-fn read_chunk(from: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
-    let mut line = String::new();
-    from.read_line(&mut line).unwrap();
-    let length = usize::from_str_radix(line.trim_end(), 16).ok()?;
-    let mut chunk = vec![0; length + 2];
-    from.read_exact(&mut chunk).ok()?;
-    chunk.truncate(length);
-    Some(chunk)
 }
 
 fn events(text: &str) -> Vec<(String, Value)> {
@@ -85,24 +33,6 @@ fn events(text: &str) -> Vec<(String, Value)> {
             (name.to_owned(), data)
         })
         .collect()
-}
-
-fn send(model: &ScriptedModel, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(model.base_url().strip_prefix("http://").unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {length}\r\n\r\n{body}").unwrap();
-    stream
-}
-
-fn reply(stream: TcpStream) -> Reply {
-    let mut body = BufReader::new(stream);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        assert_ne!(body.read_line(&mut head).unwrap(), 0, "closed before the head: {head:?}");
-    }
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Reply { status, head, body }
 }
 
 fn says(text: &str, stream: bool) -> Value {
@@ -373,7 +303,9 @@ fn what_no_provider_bills_is_answered_without_the_script() {
     let count =
         reply(send(&model, "POST", "/v1/messages/count_tokens?beta=true", "", &says("hi", false).to_string())).json();
     assert!(count["input_tokens"].as_u64().unwrap() > 0);
-    let unknown = reply(send(&model, "GET", "/v1/models", "", ""));
+    let models = reply(send(&model, "GET", "/v1/models?client_version=1", "", ""));
+    assert_eq!((models.status, &models.json()["data"]), (200, &json!([])));
+    let unknown = reply(send(&model, "GET", "/v1/complete", "", ""));
     assert_eq!(unknown.status, 404);
     assert_eq!(unknown.json()["error"]["type"], "not_found_error");
     let broken = reply(send(&model, "POST", "/v1/messages", "", "{not json"));
@@ -381,8 +313,8 @@ fn what_no_provider_bills_is_answered_without_the_script() {
     assert_eq!(broken.json()["error"]["type"], "invalid_request_error");
     assert!(model.requests().is_empty());
     let all = model.all_requests();
-    assert_eq!(all.iter().map(|r| r.method.as_str()).collect::<Vec<_>>(), ["HEAD", "POST", "GET", "POST"]);
-    assert_eq!(all[3].body, json!("{not json"));
+    assert_eq!(all.iter().map(|r| r.method.as_str()).collect::<Vec<_>>(), ["HEAD", "POST", "GET", "GET", "POST"]);
+    assert_eq!(all[4].body, json!("{not json"));
 }
 
 #[test]

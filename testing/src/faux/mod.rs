@@ -10,8 +10,8 @@
 //! The script is shared by all sessions of one adapter, as a model server is. A session whose history holds responses from elsewhere (an
 //! earlier process) first spends the steps that gave them: see `played`.
 //!
-//! What of a script has a meaning here: `when`, `times`, `text`, `tools`, `usage`; `status`, `cut_after_events` and `corrupt` fail the turn
-//! and leave the request's spend unknown; `stall_ms` waits; `stall_after_events` waits for the stop. The rest is of the wire, and ignored.
+//! What of a script has a meaning here: `when`, `times`, `text`, `tools`, `usage`; `status`, `failure`, `cut_after_events` and `corrupt` fail the
+//! turn and leave the request's spend unknown; `stall_ms` waits; `stall_after_events` waits for the stop. The rest is of the wire, and ignored.
 
 mod history;
 mod played;

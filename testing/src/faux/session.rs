@@ -290,6 +290,7 @@ async fn fault(served: &Served) -> Option<TurnEnd> {
     let failed = |status, message: &str| Some(TurnEnd::Failed { status, message: message.to_owned() });
     match step.status {
         Some(status) => failed(Some(status), &format!("the provider answered {status}")),
+        None if step.failure.is_some() => failed(None, "the provider's answer ends in a failure"),
         None if step.corrupt => failed(None, "the provider's answer cannot be read"),
         None if step.cut_after_events.is_some() => failed(None, "the provider's answer was cut"),
         None => None,

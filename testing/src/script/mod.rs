@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_script_written_out_reads_back_the_same() {
-        let json = r#"{"steps":[{"when":{"contains":"a","results":0},"times":"always","text":"x","tools":[{"name":"t","input":{"a":1},"id":"i"}],"stop_reason":"max_tokens","usage":{"input":1,"cache_read":0,"cache_write_5m":0,"cache_write_1h":0,"output":2}},{"status":429,"retry_after":1,"times":2}]}"#;
+        let json = r#"{"steps":[{"when":{"contains":"a","results":0},"times":"always","text":"x","tools":[{"name":"t","input":{"a":1},"id":"i"}],"stop_reason":"max_tokens","usage":{"input":1,"cache_read":0,"cache_write_5m":0,"cache_write_1h":0,"output":2,"reasoning":1}},{"status":429,"retry_after":1,"times":2}]}"#;
         let script = Script::parse(json).unwrap();
         let again = Script::parse(&serde_json::to_string(&script).unwrap()).unwrap();
         assert_eq!(script.steps(), again.steps());

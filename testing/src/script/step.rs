@@ -36,6 +36,10 @@ pub struct Step {
     /// Seconds in a `retry-after` header; only with `status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
+    /// After its text and tools, ends the stream with the API's own event for a failure, and with this word as its code, such as
+    /// `server_error` or `context_length_exceeded`; no usage is told. An answer that is not streamed is a status 500.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Milliseconds of silence before the head of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall_ms: Option<u64>,
@@ -142,7 +146,7 @@ impl<'de> Deserialize<'de> for Times {
 pub struct ToolUse {
     /// The tool, by the host's name for it or by the name the harness offers.
     pub name: String,
-    /// The arguments.
+    /// The arguments. A tool that takes a text and no arguments is given the text of their one member `input`.
     #[serde(default)]
     pub input: Map<String, Value>,
     /// The call's id. If not given, a new one for every time the step is served.
@@ -184,16 +188,19 @@ pub struct Tokens {
     pub cache_write_1h: u64,
     /// Output.
     pub output: u64,
+    /// How much of the output was reasoning, for the APIs that say so.
+    pub reasoning: u64,
 }
 
 impl Tokens {
     /// What a step uses that does not say: enough that a bill is never zero by accident.
-    pub const UNSAID: Self = Self { input: 100, cache_read: 0, cache_write_5m: 0, cache_write_1h: 0, output: 20 };
+    pub const UNSAID: Self =
+        Self { input: 100, cache_read: 0, cache_write_5m: 0, cache_write_1h: 0, output: 20, reasoning: 0 };
 }
 
 impl From<Tokens> for Usage {
     fn from(tokens: Tokens) -> Self {
-        let Tokens { input, cache_read, cache_write_5m, cache_write_1h, output } = tokens;
+        let Tokens { input, cache_read, cache_write_5m, cache_write_1h, output, reasoning: _ } = tokens;
         Self { input, cache_read, cache_write_5m, cache_write_1h, output, ..Self::default() }
     }
 }
@@ -233,6 +240,7 @@ impl Step {
             || !self.tools.is_empty()
             || self.stop_reason.is_some()
             || self.usage.is_some()
+            || self.failure.is_some()
             || self.stall_after_events.is_some()
             || self.cut_after_events.is_some()
             || self.event_delay_ms.is_some()
@@ -247,10 +255,11 @@ impl Step {
             None if self.retry_after.is_some() => refuse(".retry_after", "goes with a status only"),
             None if self.text.is_none()
                 && self.tools.is_empty()
+                && self.failure.is_none()
                 && self.cut_after_events.is_none()
                 && self.stall_after_events.is_none() =>
             {
-                refuse("", "answers nothing: give text, tools, status, cut_after_events or stall_after_events")
+                refuse("", "answers nothing: give text, tools, status, failure, cut_after_events or stall_after_events")
             }
             None => Ok(()),
         }

@@ -2,20 +2,36 @@
 //! Pure; the server decides what of it is sent.
 
 use serde_json::{Value, json};
-use uuid::Uuid;
 
+use super::wire::{Asked, Event, Wire, list, pieces, text, unique};
 use crate::script::{Call, Conversation, Message, Served, Side, Tokens};
 
-/// A text piece or a piece of arguments is at least this many characters, so that short answers still come in several and long ones
-/// (a megabyte of arguments) in no more than `MOST_PIECES`.
-const LEAST_PIECE: usize = 12;
-const MOST_PIECES: usize = 32;
+pub(super) struct Messages;
 
-/// Reads a request. Lenient: what is not understood is no text and no tool.
-pub(super) fn conversation(body: &Value) -> Conversation {
-    let messages = list(body, "messages").iter().map(message).collect();
-    let tools = list(body, "tools").iter().filter_map(|t| Some(t.get("name")?.as_str()?.to_owned())).collect();
-    Conversation { messages, tools }
+impl Wire for Messages {
+    fn conversation(&self, body: &Value) -> Conversation {
+        let messages = list(body, "messages").iter().map(message).collect();
+        let tools = list(body, "tools").iter().filter_map(|t| Some(t.get("name")?.as_str()?.to_owned())).collect();
+        Conversation { messages, tools }
+    }
+
+    fn whole(&self, served: &Served, asked: &Asked<'_>) -> Value {
+        let content: Vec<Value> = blocks(served, asked.echo).iter().map(Block::whole).collect();
+        let mut message = envelope(asked.model(), content, served.usage(), served.usage().output);
+        if let Some(fields) = message.as_object_mut() {
+            fields.insert("stop_reason".to_owned(), json!(served.stop_reason()));
+        }
+        message
+    }
+
+    fn events(&self, served: &Served, asked: &Asked<'_>) -> Vec<Event> {
+        let named = |(name, data)| Event::named(name, &data, name == "content_block_delta");
+        events(served, asked).into_iter().map(named).collect()
+    }
+
+    fn error(&self, status: u16, message: &str) -> Value {
+        error(status, message)
+    }
 }
 
 fn message(message: &Value) -> Message {
@@ -31,12 +47,11 @@ fn read(content: Option<&Value>, into: &mut Message) {
         Some(Value::String(text)) => into.say(text),
         Some(Value::Array(blocks)) => {
             for block in blocks {
-                let text = |member: &str| block.get(member).and_then(Value::as_str).unwrap_or_default();
-                match text("type") {
-                    "text" => into.say(text("text")),
-                    "thinking" => into.say(text("thinking")),
+                match text(block, "type") {
+                    "text" => into.say(text(block, "text")),
+                    "thinking" => into.say(text(block, "thinking")),
                     "tool_use" => {
-                        into.say(text("name"));
+                        into.say(text(block, "name"));
                         into.say(&block.get("input").map(Value::to_string).unwrap_or_default());
                     }
                     "tool_result" => {
@@ -51,23 +66,13 @@ fn read(content: Option<&Value>, into: &mut Message) {
     }
 }
 
-/// The body of an answer that is not streamed.
-pub(super) fn whole(served: &Served, model: &str, echo: Option<&str>) -> Value {
-    let content: Vec<Value> = blocks(served, echo).iter().map(Block::whole).collect();
-    let mut message = envelope(model, content, served.usage(), served.usage().output);
-    if let Some(fields) = message.as_object_mut() {
-        fields.insert("stop_reason".to_owned(), json!(served.stop_reason()));
-    }
-    message
-}
-
 /// The events of a streamed answer: each its name and its data.
-pub(super) fn events(served: &Served, model: &str, echo: Option<&str>) -> Vec<(&'static str, Value)> {
+fn events(served: &Served, asked: &Asked<'_>) -> Vec<(&'static str, Value)> {
     let usage = served.usage();
     // As providers do: the input side is exact at once, the output side only in `message_delta`.
-    let start = envelope(model, Vec::new(), usage, 1);
+    let start = envelope(asked.model(), Vec::new(), usage, 1);
     let mut events = vec![("message_start", json!({"type": "message_start", "message": start}))];
-    for (index, block) in blocks(served, echo).iter().enumerate() {
+    for (index, block) in blocks(served, asked.echo).iter().enumerate() {
         let (empty, deltas) = block.streamed();
         events.push((
             "content_block_start",
@@ -80,6 +85,11 @@ pub(super) fn events(served: &Served, model: &str, echo: Option<&str>) -> Vec<(&
     }
     let after_first_start = events.len().min(2);
     events.insert(after_first_start, ("ping", json!({"type": "ping"})));
+    if let Some(code) = &served.step.failure {
+        let error = json!({"type": "error", "error": {"type": code, "message": "scripted failure"}});
+        events.push(("error", error));
+        return events;
+    }
     events.push((
         "message_delta",
         json!({
@@ -98,7 +108,7 @@ pub(super) fn events(served: &Served, model: &str, echo: Option<&str>) -> Vec<(&
 }
 
 /// An error body, with the word the provider has for the status.
-pub(super) fn error(status: u16, message: &str) -> Value {
+fn error(status: u16, message: &str) -> Value {
     let word = match status {
         400 => "invalid_request_error",
         401 => "authentication_error",
@@ -118,11 +128,6 @@ pub(super) fn error(status: u16, message: &str) -> Value {
 /// The answer to a token count: a figure that grows with the request, no more.
 pub(super) fn token_count(body: &Value) -> Value {
     json!({"input_tokens": body.to_string().len() / 4})
-}
-
-/// A new id such as providers make.
-pub(super) fn unique(prefix: &str) -> String {
-    format!("{prefix}_{}", Uuid::new_v4().simple())
 }
 
 fn envelope(model: &str, content: Vec<Value>, usage: Tokens, output: u64) -> Value {
@@ -190,42 +195,13 @@ impl Block<'_> {
     }
 }
 
-/// `text` in pieces that end between characters and make up the text again; one empty piece for an empty text.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    let length = text.chars().count().div_ceil(MOST_PIECES).max(LEAST_PIECE);
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let all = rest?;
-        let (piece, after) = match all.char_indices().nth(length) {
-            Some((at, _)) => all.split_at(at),
-            None => (all, ""),
-        };
-        rest = (!after.is_empty()).then_some(after);
-        Some(piece)
-    })
-}
-
-fn list<'a>(body: &'a Value, member: &str) -> &'a [Value] {
-    body.get(member).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn pieces_make_up_the_text_and_stay_few() {
-        for text in ["", "short", "exactly12chr", "grüße aus dem süden, çok güzel", &"é{\"a\":1}".repeat(5_000)] {
-            let cut: Vec<&str> = pieces(text).collect();
-            assert_eq!(cut.concat(), text);
-            assert!((1..=MOST_PIECES).contains(&cut.len()));
-        }
-        assert!(pieces("a text of more than one piece").count() > 1);
-    }
-
-    #[test]
     fn a_conversation_is_read_from_all_its_blocks() {
-        let talk = conversation(&json!({
+        let talk = Messages.conversation(&json!({
             "system": "in the system prompt",
             "messages": [
                 {"role": "user", "content": "plain"},

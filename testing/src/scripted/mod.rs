@@ -1,11 +1,27 @@
 //! A model server on loopback that plays a [`Script`]: real HTTP and server-sent events, every request kept, faults on demand.
 //!
-//! Speaks Anthropic Messages: `POST /v1/messages` asks the script; `POST /v1/messages/count_tokens` and `HEAD /` are answered without it.
-//! It takes any credential and keeps it in plain sight of the test: give it made-up keys only.
+//! Speaks three APIs on one port, and one script serves them all:
 //!
-//! Events of a streamed answer, for scripts that count them: `message_start`; for each block `content_block_start`, one or more
-//! `content_block_delta`, `content_block_stop`; then `message_delta`, `message_stop`. One `ping` follows the first `content_block_start`
-//! (or `message_start` where the answer is empty).
+//! | API | asks the script | answered without it |
+//! | --- | --- | --- |
+//! | Anthropic Messages | `POST /v1/messages` | `POST /v1/messages/count_tokens`, `HEAD /` |
+//! | OpenAI Responses | `POST /v1/responses`, `POST /v1/responses/compact` | `POST /v1/responses/input_tokens`; an upgrade to a WebSocket gets 426 |
+//! | OpenAI chat completions | `POST /v1/chat/completions` | – |
+//!
+//! and `GET /v1/models`. A request that no step fits is a 500 for Messages and a 400 for the others, whose harnesses try a 500 again for a
+//! minute. It takes any credential and keeps it in plain sight of the test: give it made-up keys only.
+//!
+//! Events of a streamed answer, for scripts that count them:
+//!
+//! * Messages: `message_start`; for each block `content_block_start`, one or more `content_block_delta`, `content_block_stop`; then
+//!   `message_delta`, `message_stop`. One `ping` follows the first `content_block_start` (or `message_start` where the answer is empty).
+//! * Responses: `response.created`, `response.in_progress`; for each item `response.output_item.added`, its parts,
+//!   `response.output_item.done`; then `response.completed` (or `.incomplete`, `.failed`). A text's parts are
+//!   `response.content_part.added`, one or more `response.output_text.delta`, `response.output_text.done`, `response.content_part.done`;
+//!   a call's are one or more `response.function_call_arguments.delta` and its `.done`. A tool that is offered as `custom` is called with
+//!   a text.
+//! * Chat completions: the role; a chunk for each piece of text; for each call its name, then a chunk for each piece of its arguments; the
+//!   finish reason; the usage if the request asks for it; `[DONE]`.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,9 +35,12 @@
 //! ```
 
 mod answer;
+mod chat;
 mod messages;
+mod responses;
 mod seen;
 mod server;
+mod wire;
 
 pub use seen::SeenRequest;
 

@@ -11,13 +11,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::answer::{Answer, End};
-use super::messages;
+use super::chat::Chat;
+use super::messages::{self, Messages};
+use super::responses::{Compaction, Responses};
 use super::seen::{Book, SeenRequest};
+use super::wire::{Asked, Wire, unique};
 use crate::script::{Served, Step};
 
 /// Accepts until dropped; dropping it closes every connection.
@@ -47,14 +50,26 @@ async fn answer(request: Request<Incoming>, book: Arc<Book>) -> Result<Response<
     let path = head.uri.path_and_query().map_or_else(|| head.uri.path().to_owned(), ToString::to_string);
     let seen = SeenRequest::new(head.method.to_string(), path, &head.headers, &body);
     Ok(match (&head.method, head.uri.path()) {
-        (&Method::POST, "/v1/messages") => ask(seen, &book).await,
-        (&Method::POST, "/v1/messages/count_tokens") => {
+        (&Method::POST, "/v1/messages") => ask(seen, &book, &Messages).await,
+        (&Method::POST, "/v1/responses") => ask(seen, &book, &Responses).await,
+        (&Method::POST, "/v1/responses/compact") => ask(seen, &book, &Compaction).await,
+        (&Method::POST, "/v1/chat/completions") => ask(seen, &book, &Chat).await,
+        (&Method::POST, "/v1/messages/count_tokens" | "/v1/responses/input_tokens") => {
             let count = messages::token_count(&seen.body);
             free(seen, &book, 200, &count)
         }
+        (&Method::GET, "/v1/models") => {
+            // Codex looks for `models`, all others for `data`.
+            free(seen, &book, 200, &json!({"object": "list", "data": [], "has_more": false, "models": []}))
+        }
+        (&Method::GET, "/v1/responses") => {
+            free(seen, &book, 426, &Responses.error(426, "the scripted model has no WebSocket"))
+        }
         (&Method::HEAD, "/") => free(seen, &book, 200, &Value::Null),
         (method, path) => {
-            let error = messages::error(404, &format!("the scripted model has no route {method} {path}"));
+            let wire: &dyn Wire =
+                if path.starts_with("/v1/responses") || path.starts_with("/v1/chat") { &Responses } else { &Messages };
+            let error = wire.error(404, &format!("the scripted model has no route {method} {path}"));
             free(seen, &book, 404, &error)
         }
     })
@@ -64,31 +79,32 @@ async fn answer(request: Request<Incoming>, book: Arc<Book>) -> Result<Response<
 fn free(seen: SeenRequest, book: &Book, status: u16, body: &Value) -> Response<Answer> {
     match book.note(seen) {
         Ok(()) => plain(status, body),
-        Err(e) => log_lost(&e),
+        Err(e) => log_lost(&Messages, &e),
     }
 }
 
-async fn ask(seen: SeenRequest, book: &Book) -> Response<Answer> {
+async fn ask(seen: SeenRequest, book: &Book, wire: &dyn Wire) -> Response<Answer> {
     if !seen.body.is_object() {
-        return free(seen, book, 400, &messages::error(400, "the body is not a JSON object"));
+        return free(seen, book, 400, &wire.error(400, "the body is not a JSON object"));
     }
-    let talk = messages::conversation(&seen.body);
+    let talk = wire.conversation(&seen.body);
     let stream = seen.body.get("stream") == Some(&Value::Bool(true));
-    let model = seen.body.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let credential = seen.credential();
+    let (body, credential) = (seen.body.clone(), seen.credential());
     let served = match book.serve(seen, &talk) {
         Ok(Ok(served)) => served,
-        Ok(Err(none)) => return plain(500, &messages::error(500, &none.to_string())),
-        Err(e) => return log_lost(&e),
+        Ok(Err(none)) => return plain(wire.unserved(), &wire.error(wire.unserved(), &none.to_string())),
+        Err(e) => return log_lost(wire, &e),
     };
     if let Some(stall) = served.step.stall_ms {
         tokio::time::sleep(Duration::from_millis(stall)).await;
     }
     let echo = credential.filter(|_| served.step.echo_authorization);
+    let asked = Asked { body: &body, echo: echo.as_deref() };
     let mut response = match served.step.status {
-        Some(status) => refusal(status, &served.step, echo.as_deref()),
-        None if stream => streamed(&served, &model, echo.as_deref()),
-        None => unstreamed(&served, &model, echo.as_deref()),
+        Some(status) => refusal(wire, status, &served.step, asked.echo),
+        None if stream => streamed(wire, &served, &asked),
+        None if served.step.failure.is_some() => refusal(wire, 500, &served.step, asked.echo),
+        None => unstreamed(wire, &served, &asked),
     };
     if let Some(value) = echo.and_then(|e| HeaderValue::from_str(&e).ok()) {
         response.headers_mut().insert("x-echo-authorization", value);
@@ -96,37 +112,36 @@ async fn ask(seen: SeenRequest, book: &Book) -> Response<Answer> {
     response
 }
 
-fn refusal(status: u16, step: &Step, echo: Option<&str>) -> Response<Answer> {
+fn refusal(wire: &dyn Wire, status: u16, step: &Step, echo: Option<&str>) -> Response<Answer> {
     let message = match echo {
         Some(credential) => format!("scripted failure; the request came with the credential {credential}"),
         None => "scripted failure".to_owned(),
     };
-    let mut response = plain(status, &messages::error(status, &message));
+    let mut response = plain(status, &wire.error(status, &message));
     if let Some(seconds) = step.retry_after {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     response
 }
 
-fn streamed(served: &Served, model: &str, echo: Option<&str>) -> Response<Answer> {
+fn streamed(wire: &dyn Wire, served: &Served, asked: &Asked<'_>) -> Response<Answer> {
     let step = &served.step;
-    let events = messages::events(served, model, echo);
-    // Without content the first event after `message_start` is broken.
-    let broken = step.corrupt.then(|| events.iter().position(|(name, _)| *name == "content_block_delta").unwrap_or(1));
-    let (most, end) = limits(step);
-    let pieces = events.iter().enumerate().take(most).map(|(index, (name, data))| {
-        let mut data = data.to_string();
-        if broken == Some(index) {
-            halve(&mut data);
+    let mut events = wire.events(served, asked);
+    if step.corrupt {
+        // Without content the event after the first is broken.
+        let place = events.iter().position(|event| event.is_content).unwrap_or(1);
+        if let Some(event) = events.get_mut(place) {
+            halve(&mut event.data);
         }
-        Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
-    });
+    }
+    let (most, end) = limits(step);
+    let pieces = events.iter().take(most).map(|event| Bytes::from(event.frame()));
     let delay = step.event_delay_ms.map(Duration::from_millis);
     respond(200, "text/event-stream; charset=utf-8", Answer::new(pieces, delay, end))
 }
 
-fn unstreamed(served: &Served, model: &str, echo: Option<&str>) -> Response<Answer> {
-    let mut body = messages::whole(served, model, echo).to_string();
+fn unstreamed(wire: &dyn Wire, served: &Served, asked: &Asked<'_>) -> Response<Answer> {
+    let mut body = wire.whole(served, asked).to_string();
     if served.step.corrupt {
         halve(&mut body);
     }
@@ -159,8 +174,8 @@ fn halve(json: &mut String) {
 }
 
 /// A log that cannot be written is the test's evidence lost: say so where it cannot be overlooked.
-fn log_lost(error: &std::io::Error) -> Response<Answer> {
-    plain(500, &messages::error(500, &format!("the scripted model cannot write its log: {error}")))
+fn log_lost(wire: &dyn Wire, error: &std::io::Error) -> Response<Answer> {
+    plain(500, &wire.error(500, &format!("the scripted model cannot write its log: {error}")))
 }
 
 fn plain(status: u16, body: &Value) -> Response<Answer> {
@@ -176,8 +191,9 @@ fn respond(status: u16, content_type: &'static str, body: Answer) -> Response<An
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    if let Ok(id) = HeaderValue::from_str(&messages::unique("req")) {
-        headers.insert("request-id", id);
+    if let Ok(id) = HeaderValue::from_str(&unique("req")) {
+        headers.insert("request-id", id.clone());
+        headers.insert("x-request-id", id);
     }
     response
 }
