@@ -3,6 +3,7 @@
 
 mod anthropic;
 mod openai;
+mod parts;
 
 pub use anthropic::Anthropic;
 pub use openai::{OpenAiChat, OpenAiResponses};

@@ -10,9 +10,6 @@ use serde::Deserialize;
 use super::sse::Events;
 use super::{Metered, Tap};
 
-/// Largest answer in one piece that is read.
-const ANSWER_BYTES: usize = 32 << 20;
-
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Counts {
@@ -182,31 +179,9 @@ impl Tap for AnthropicStream {
 }
 
 /// An answer in one piece.
-#[derive(Default)]
-pub(crate) struct AnthropicJson {
-    body: Vec<u8>,
-    over: bool,
-}
-
-impl Tap for AnthropicJson {
-    fn feed(&mut self, bytes: &[u8]) {
-        self.over |= self.body.len().saturating_add(bytes.len()) > ANSWER_BYTES;
-        if !self.over {
-            self.body.extend_from_slice(bytes);
-        }
-    }
-
-    fn is_whole(&self) -> bool {
-        false
-    }
-
-    fn finish(self: Box<Self>) -> Option<Metered> {
-        if self.over {
-            return None;
-        }
-        let answer: Answer = serde_json::from_slice(&self.body).ok()?;
-        Some(Metered { model: answer.model, id: answer.id, usage: answer.usage.usage()? })
-    }
+pub(crate) fn message(answer: &[u8]) -> Option<Metered> {
+    let Answer { id, model, usage } = serde_json::from_slice(answer).ok()?;
+    Some(Metered { model, id, usage: usage.usage()? })
 }
 
 #[cfg(test)]
@@ -290,27 +265,22 @@ mod tests {
     #[test]
     fn b90_the_same_usage_streamed_or_not_is_read_the_same() {
         let usage = "{\"input_tokens\":10,\"cache_creation_input_tokens\":30,\"cache_read_input_tokens\":5,\"cache_creation\":{\"ephemeral_5m_input_tokens\":10,\"ephemeral_1h_input_tokens\":15},\"output_tokens\":20,\"service_tier\":\"standard\"}";
-        let mut tap = Box::new(AnthropicJson::default());
-        tap.feed(
-            format!("{{\"id\":\"msg_1\",\"type\":\"message\",\"model\":\"claude-x\",\"usage\":{usage}}}").as_bytes(),
-        );
-        assert_eq!(tap.finish(), metered(&[STREAM.as_bytes()]));
+        let answer = format!("{{\"id\":\"msg_1\",\"type\":\"message\",\"model\":\"claude-x\",\"usage\":{usage}}}");
+        assert_eq!(message(answer.as_bytes()), metered(&[STREAM.as_bytes()]));
     }
 
     #[test]
     fn b90_a_billed_pass_without_figures_leaves_the_whole_unknown() {
-        let mut tap = Box::new(AnthropicJson::default());
-        tap.feed(br#"{"model":"m","usage":{"input_tokens":1,"output_tokens":1,"iterations":[{"type":"compaction"}]}}"#);
-        assert_eq!(tap.finish(), None);
+        let body =
+            br#"{"model":"m","usage":{"input_tokens":1,"output_tokens":1,"iterations":[{"type":"compaction"}]}}"#;
+        assert_eq!(message(body), None);
     }
 
     #[test]
     fn a_compaction_is_billed_beside_the_totals() {
         let body = br#"{"id":"m","model":"claude-x","usage":{"input_tokens":23000,"output_tokens":1000,"iterations":[
             {"type":"compaction","input_tokens":180000,"output_tokens":3500},{"type":"message","input_tokens":23000,"output_tokens":1000}]}}"#;
-        let mut tap = Box::new(AnthropicJson::default());
-        tap.feed(body);
-        let usage = tap.finish().unwrap().usage;
+        let usage = message(body).unwrap().usage;
         assert_eq!(usage.iterations.len(), 1);
         assert_eq!(usage.iterations[0].usage.input, 180_000);
     }

@@ -1,9 +1,13 @@
 //! Reads usage off a response while its bytes pass untouched.
 
 mod anthropic;
+mod openai;
 mod sse;
+mod whole;
 
-pub(crate) use anthropic::{AnthropicJson, AnthropicStream};
+pub(crate) use anthropic::{AnthropicStream, message};
+pub(crate) use openai::{ChatStream, ResponsesStream, compaction, completion, response};
+pub(crate) use whole::Whole;
 
 use agentrun_kernel::Usage;
 
@@ -26,19 +30,4 @@ pub struct Metered {
     pub id: Option<String>,
     /// What was used.
     pub usage: Usage,
-}
-
-/// Reads nothing: the spend stays unknown.
-pub(crate) struct Untold;
-
-impl Tap for Untold {
-    fn feed(&mut self, _: &[u8]) {}
-
-    fn is_whole(&self) -> bool {
-        false
-    }
-
-    fn finish(self: Box<Self>) -> Option<Metered> {
-        None
-    }
 }

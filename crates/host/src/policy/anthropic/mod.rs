@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 use crate::credential::Credential;
-use crate::tap::{AnthropicJson, AnthropicStream, Tap};
+use crate::tap::{AnthropicStream, Tap, Whole, message};
 
 /// The policy for Anthropic Messages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,7 +96,7 @@ impl ProviderPolicy for Anthropic {
         if content_type.starts_with("text/event-stream") {
             Box::new(AnthropicStream::default())
         } else {
-            Box::new(AnthropicJson::default())
+            Box::new(Whole::read_by(message))
         }
     }
 }

@@ -1,15 +1,16 @@
 //! OpenAI chat completions, and the many servers that speak them. Routes, headers and shapes as measured on OpenCode 1.18.33 and in the
 //! public API reference.
 
-use agentrun_cap::RequestFacts;
+mod request;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
 
-use super::{MODELS, REQUEST_HEADERS, RESPONSE_HEADERS, authorize, error_body};
+use super::additions::Additions;
+use super::{MODELS, REQUEST_HEADERS, RESPONSE_HEADERS, authorize, error_body, pin_tier, shaped};
 use crate::credential::Credential;
 use crate::policy::{ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
-use crate::tap::{Tap, Untold};
+use crate::tap::{ChatStream, Tap, Whole, completion};
 
 /// The policy for OpenAI chat completions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,14 +20,6 @@ const ROUTES: &[Route] = &[
     Route { method: RouteMethod::Post, path: "/v1/chat/completions", query: None, kind: RouteKind::Paid },
     Route { method: RouteMethod::Get, path: "/v1/models", query: None, kind: RouteKind::Answered(MODELS) },
 ];
-
-#[derive(Deserialize)]
-struct Top {
-    model: String,
-    max_tokens: Option<u64>,
-    max_completion_tokens: Option<u64>,
-    n: Option<u64>,
-}
 
 impl ProviderPolicy for OpenAiChat {
     fn name(&self) -> &'static str {
@@ -38,18 +31,15 @@ impl ProviderPolicy for OpenAiChat {
     }
 
     fn shape(&self, _: &Route, body: Bytes) -> Result<Shaped, String> {
-        let Top { model, max_tokens, max_completion_tokens, n } =
-            serde_json::from_slice(&body).map_err(|error| format!("the request cannot be priced: {error}"))?;
-        let body_bytes = body.len() as u64;
-        let facts = RequestFacts {
-            model,
-            body_bytes,
-            max_output: max_tokens.max(max_completion_tokens),
-            choices: n.unwrap_or(1),
-            held_elsewhere: true,
-            ..RequestFacts::default()
-        };
-        Ok(Shaped { body, facts })
+        let (mut facts, top) = request::read(&body)?;
+        let mut additions = Additions::to(&body);
+        pin_tier(&mut facts, &mut additions, top.service_tier)?;
+        if top.stream
+            && let Some(options) = request::with_usage(top.stream_options)?
+        {
+            additions.set("stream_options", top.stream_options, &options);
+        }
+        Ok(shaped(&body, additions, facts))
     }
 
     /// OpenCode makes one request, then tells its person; a 400 it may take for an overflow of its context.
@@ -73,7 +63,11 @@ impl ProviderPolicy for OpenAiChat {
         RESPONSE_HEADERS
     }
 
-    fn tap(&self, _: &Route, _: &str, _: &str) -> Box<dyn Tap> {
-        Box::new(Untold)
+    fn tap(&self, _: &Route, _: &str, content_type: &str) -> Box<dyn Tap> {
+        if content_type.starts_with("text/event-stream") {
+            Box::new(ChatStream::default())
+        } else {
+            Box::new(Whole::read_by(completion))
+        }
     }
 }

@@ -1,18 +1,22 @@
 //! OpenAI Responses. Routes, headers and shapes as measured on Codex 0.171.0 and in the public API reference.
 
-use agentrun_cap::RequestFacts;
+mod request;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
 
-use super::{MODELS, REQUEST_HEADERS, RESPONSE_HEADERS, authorize, error_body};
+use super::additions::Additions;
+use super::{MODELS, REQUEST_HEADERS, RESPONSE_HEADERS, authorize, error_body, is_absent, pin_tier, shaped};
 use crate::credential::Credential;
 use crate::policy::{ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
-use crate::tap::{Tap, Untold};
+use crate::tap::{ResponsesStream, Tap, Whole, compaction, response};
 
 /// The policy for OpenAI Responses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenAiResponses;
+
+const RESPONSES: &str = "/v1/responses";
+const COMPACT: &str = "/v1/responses/compact";
 
 /// A program that is refused with another status tries the socket again.
 const NO_SOCKET: RouteKind = RouteKind::Refused(
@@ -21,10 +25,10 @@ const NO_SOCKET: RouteKind = RouteKind::Refused(
 );
 
 const ROUTES: &[Route] = &[
-    Route { method: RouteMethod::Post, path: "/v1/responses", query: None, kind: RouteKind::Paid },
-    Route { method: RouteMethod::Post, path: "/v1/responses/compact", query: None, kind: RouteKind::Paid },
+    Route { method: RouteMethod::Post, path: RESPONSES, query: None, kind: RouteKind::Paid },
+    Route { method: RouteMethod::Post, path: COMPACT, query: None, kind: RouteKind::Paid },
     Route { method: RouteMethod::Post, path: "/v1/responses/input_tokens", query: None, kind: RouteKind::Free },
-    Route { method: RouteMethod::Get, path: "/v1/responses", query: None, kind: NO_SOCKET },
+    Route { method: RouteMethod::Get, path: RESPONSES, query: None, kind: NO_SOCKET },
     Route { method: RouteMethod::Get, path: "/v1/models", query: None, kind: RouteKind::Answered(MODELS) },
     Route {
         method: RouteMethod::Get,
@@ -33,12 +37,6 @@ const ROUTES: &[Route] = &[
         kind: RouteKind::Answered(MODELS),
     },
 ];
-
-#[derive(Deserialize)]
-struct Top {
-    model: String,
-    max_output_tokens: Option<u64>,
-}
 
 impl ProviderPolicy for OpenAiResponses {
     fn name(&self) -> &'static str {
@@ -49,18 +47,17 @@ impl ProviderPolicy for OpenAiResponses {
         ROUTES
     }
 
-    fn shape(&self, _: &Route, body: Bytes) -> Result<Shaped, String> {
-        let Top { model, max_output_tokens } =
-            serde_json::from_slice(&body).map_err(|error| format!("the request cannot be priced: {error}"))?;
-        let body_bytes = body.len() as u64;
-        let facts = RequestFacts {
-            model,
-            body_bytes,
-            max_output: max_output_tokens,
-            held_elsewhere: true,
-            ..RequestFacts::default()
-        };
-        Ok(Shaped { body, facts })
+    fn shape(&self, route: &Route, body: Bytes) -> Result<Shaped, String> {
+        let (mut facts, top) = request::read(&body)?;
+        let mut additions = Additions::to(&body);
+        // A compaction takes neither of them; it is held at the dearest tier.
+        if route.path == RESPONSES {
+            pin_tier(&mut facts, &mut additions, top.service_tier)?;
+            if is_absent(top.store) {
+                additions.set("store", top.store, "false");
+            }
+        }
+        Ok(shaped(&body, additions, facts))
     }
 
     /// Codex never retries it, and shows its person the whole body.
@@ -84,7 +81,14 @@ impl ProviderPolicy for OpenAiResponses {
         RESPONSE_HEADERS
     }
 
-    fn tap(&self, _: &Route, _: &str, _: &str) -> Box<dyn Tap> {
-        Box::new(Untold)
+    fn tap(&self, route: &Route, model: &str, content_type: &str) -> Box<dyn Tap> {
+        if route.path == COMPACT {
+            let model = model.to_owned();
+            Box::new(Whole::read_by(move |answer| compaction(answer, &model)))
+        } else if content_type.starts_with("text/event-stream") {
+            Box::new(ResponsesStream::default())
+        } else {
+            Box::new(Whole::read_by(response))
+        }
     }
 }
