@@ -157,7 +157,9 @@ fn unbounded(what: impl Into<String>) -> QuoteError {
 pub fn quote(catalog: &Catalog, facts: &RequestFacts, at: Date) -> Result<Quote, QuoteError> {
     let unpriced = |what: String| QuoteError::Unpriced { what, catalog: catalog.stamp() };
     if let Some(member) = facts.escapes.first() {
-        return Err(unbounded(format!("`{member}` can spend beyond what the response shows; leave it out")));
+        return Err(unbounded(format!(
+            "with `{member}` a request can cost more than its body tells or its answer shows; leave it out"
+        )));
     }
     let model = catalog.model(&facts.model).ok_or_else(|| unpriced(format!("model `{}`", facts.model)))?;
     let mut modes = reachable_modes(model, facts, at).map_err(unpriced)?;

@@ -298,3 +298,6 @@ impl Tap for ChatStream {
         Some(Metered { model: model?, id, usage: usage?.figures().usage(tier, 0)? })
     }
 }
+
+#[cfg(test)]
+mod tests;

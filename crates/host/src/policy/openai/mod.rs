@@ -129,3 +129,146 @@ impl<'de> Visitor<'de> for InBody {
         Ok(is_data)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{ProviderPolicy, Route, RouteMethod, route};
+    use agentrun_cap::{Catalog, Date, quote};
+    use http::Method;
+
+    fn shape(policy: &dyn ProviderPolicy, path: &str, body: &str) -> Shaped {
+        let route = route(policy, &Method::POST, path, None).unwrap();
+        let shaped = policy.shape(&route, Bytes::copy_from_slice(body.as_bytes())).unwrap();
+        assert_eq!(shaped.facts.body_bytes, shaped.body.len() as u64, "what is priced is what is sent");
+        shaped
+    }
+
+    fn sent(policy: &dyn ProviderPolicy, path: &str, body: &str) -> String {
+        String::from_utf8(shape(policy, path, body).body.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn b87_what_a_responses_request_leaves_open_is_pinned_and_all_else_is_sent_as_it_came() {
+        for (body, made) in [
+            (r#"{"model":"m","input":"hi"}"#, r#"{"service_tier":"default","store":false,"model":"m","input":"hi"}"#),
+            (
+                r#"{ "model":"m","service_tier":null, "store" : null ,"temperature":1.0e0,"input":"\u00e9"}"#,
+                r#"{ "model":"m","service_tier":"default", "store" : false ,"temperature":1.0e0,"input":"\u00e9"}"#,
+            ),
+            (
+                r#"{"model":"m","input":"hi","service_tier":"flex","store":false}"#,
+                r#"{"model":"m","input":"hi","service_tier":"flex","store":false}"#,
+            ),
+            (
+                r#"{"model":"m","input":"hi","service_tier":"auto","store":false}"#,
+                r#"{"model":"m","input":"hi","service_tier":"auto","store":false}"#,
+            ),
+        ] {
+            assert_eq!(sent(&OpenAiResponses, "/v1/responses", body), made);
+        }
+        let compact = r#"{"model":"m","input":"hi"}"#;
+        assert_eq!(sent(&OpenAiResponses, "/v1/responses/compact", compact), compact, "it knows neither member");
+    }
+
+    #[test]
+    fn b87_a_chat_stream_is_asked_for_its_usage() {
+        let pinned = r#""service_tier":"default","#;
+        for (body, made) in [
+            (
+                r#"{"model":"m","messages":[],"stream":true}"#,
+                format!(
+                    r#"{{{pinned}"stream_options":{{"include_usage":true}},"model":"m","messages":[],"stream":true}}"#
+                ),
+            ),
+            (
+                r#"{"stream_options":null,"model":"m","messages":[],"stream":true}"#,
+                format!(
+                    r#"{{{pinned}"stream_options":{{"include_usage":true}},"model":"m","messages":[],"stream":true}}"#
+                ),
+            ),
+            (
+                r#"{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":false,"include_obfuscation":false}}"#,
+                format!(
+                    r#"{{{pinned}"model":"m","messages":[],"stream":true,"stream_options":{{"include_obfuscation":false,"include_usage":true}}}}"#
+                ),
+            ),
+            (
+                r#"{"model":"m","messages":[],"stream":true,"stream_options":{ "include_usage" : true }}"#,
+                format!(
+                    r#"{{{pinned}"model":"m","messages":[],"stream":true,"stream_options":{{ "include_usage" : true }}}}"#
+                ),
+            ),
+            (
+                r#"{"model":"m","messages":[],"stream":false}"#,
+                format!(r#"{{{pinned}"model":"m","messages":[],"stream":false}}"#),
+            ),
+        ] {
+            assert_eq!(sent(&OpenAiChat, "/v1/chat/completions", body), made);
+        }
+        for wrong in [r#""stream_options":[]"#, r#""stream_options":"all""#] {
+            let body = format!(r#"{{"model":"m","messages":[],"stream":true,{wrong}}}"#);
+            let route = Route { method: RouteMethod::Post, ..OpenAiChat.routes()[0] };
+            assert!(OpenAiChat.shape(&route, Bytes::from(body)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn b76_a_pinned_tier_is_held_for_at_its_own_price_and_an_open_one_at_the_dearest() {
+        let catalog = Catalog::bundled().unwrap();
+        let at: Date = "2026-11-01".parse().unwrap();
+        let held = |tier: &str| {
+            let body = format!(r#"{{"model":"gpt-5","input":"hi","max_output_tokens":1000{tier}}}"#);
+            quote(&catalog, &shape(&OpenAiResponses, "/v1/responses", &body).facts, at).unwrap().amount
+        };
+        assert_eq!(held(""), held(r#","service_tier":"default""#));
+        assert!(held(r#","service_tier":"auto""#) > held(""));
+        assert!(held(r#","service_tier":"flex""#) < held(""));
+        // Without a limit of its own a request is held for at the model's maximum.
+        let body = r#"{"model":"gpt-5","messages":[],"n":1}"#;
+        let quoted = quote(&catalog, &shape(&OpenAiChat, "/v1/chat/completions", body).facts, at).unwrap();
+        assert_eq!(quoted.output, 128_000);
+    }
+
+    #[test]
+    fn b76_what_cannot_be_bounded_is_refused_by_its_name() {
+        let catalog = Catalog::bundled().unwrap();
+        for (policy, path, body, named) in [
+            (
+                &OpenAiChat as &dyn ProviderPolicy,
+                "/v1/chat/completions",
+                r#"{"model":"gpt-5","messages":[],"n":2}"#,
+                "`n`",
+            ),
+            (&OpenAiResponses, "/v1/responses", r#"{"model":"gpt-5","input":"hi","background":true}"#, "`background`"),
+            (
+                &OpenAiResponses,
+                "/v1/responses",
+                r#"{"model":"gpt-5","input":"hi","tools":[{"type":"web_search"}]}"#,
+                "`web_search`",
+            ),
+            (
+                &OpenAiResponses,
+                "/v1/responses",
+                r#"{"model":"gpt-5","input":"hi","tools":[{"type":"mcp"}],"max_tool_calls":1}"#,
+                "`mcp`",
+            ),
+            (
+                &OpenAiResponses,
+                "/v1/responses/compact",
+                r#"{"model":"gpt-5","input":"hi","previous_response_id":"r"}"#,
+                "`previous_response_id`",
+            ),
+            (
+                &OpenAiResponses,
+                "/v1/responses",
+                r#"{"model":"gpt-5.6-sol","input":"hi","service_tier":"ultrafast"}"#,
+                "`ultrafast`",
+            ),
+            (&OpenAiResponses, "/v1/responses", r#"{"model":"gpt-99","input":"hi"}"#, "`gpt-99`"),
+        ] {
+            let refused = quote(&catalog, &shape(policy, path, body).facts, "2026-11-01".parse().unwrap()).unwrap_err();
+            assert!(refused.to_string().contains(named), "{named}: {refused}");
+        }
+    }
+}

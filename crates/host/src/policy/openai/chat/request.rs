@@ -218,3 +218,107 @@ impl<'de> Part<'de> for Tool<'de> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(body: &str) -> RequestFacts {
+        read(body.as_bytes()).unwrap().0
+    }
+
+    fn with(members: &str) -> RequestFacts {
+        facts(&format!(r#"{{"model":"m","messages":[],{members}}}"#))
+    }
+
+    fn with_message(members: &str) -> RequestFacts {
+        facts(&format!(r#"{{"model":"m","messages":[{{"role":"user",{members}}}]}}"#))
+    }
+
+    #[test]
+    fn what_opencode_sends_is_bounded_by_its_bytes() {
+        let facts = facts(
+            r#"{"model":"m1","max_tokens":8000,"stream":true,"stream_options":{"include_usage":true},"tool_choice":"auto",
+            "messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"go"},
+                {"type":"image_url","image_url":{"url":"data:image/png;base64,AA","detail":"high"}}]},
+              {"role":"assistant","content":"","reasoning_content":"r","tool_calls":[{"id":"c","type":"function","function":{"name":"t","arguments":"{}"}}]},
+              {"role":"tool","tool_call_id":"c","content":"r"},{"role":"assistant","content":null,"refusal":null,"audio":null}],
+            "tools":[{"type":"function","function":{"name":"t","parameters":{"type":"object","properties":{"type":{"type":"audio"}}}}}]}"#,
+        );
+        assert_eq!((facts.model.as_str(), facts.max_output, facts.images), ("m1", Some(8_000), 1));
+        assert!(facts.escapes.is_empty() && facts.server_tools.is_empty() && !facts.held_elsewhere, "{facts:?}");
+    }
+
+    #[test]
+    fn b87_members_that_can_spend_unseen_are_named() {
+        let facts = with(
+            r#""n":2,"store":true,"prediction":{"type":"content"},"modalities":["audio"],"audio":{},"web_search_options":{},"something_new":1"#,
+        );
+        let named = ["n", "store", "prediction", "modalities", "audio", "web_search_options", "something_new"];
+        assert_eq!((facts.escapes.as_slice(), facts.choices), (named.map(str::to_owned).as_slice(), 2));
+        let sound = with_message(r#""content":[{"type":"input_audio","input_audio":{}}]"#);
+        assert_eq!(sound.escapes, ["input_audio"]);
+        let off = with(r#""n":1,"store":false,"prediction":null,"web_search_options":null"#);
+        assert!(off.escapes.is_empty(), "{off:?}");
+    }
+
+    #[test]
+    fn the_larger_of_two_limits_is_the_one_that_is_held_for() {
+        for (members, limit) in [
+            (r#""max_tokens":5"#, Some(5)),
+            (r#""max_completion_tokens":6"#, Some(6)),
+            (r#""max_tokens":5,"max_completion_tokens":6"#, Some(6)),
+            (r#""max_completion_tokens":null,"max_tokens":5"#, Some(5)),
+            (r#""max_tokens":null"#, None),
+        ] {
+            assert_eq!(with(members).max_output, limit, "{members}");
+        }
+    }
+
+    #[test]
+    fn b86_a_priced_member_that_is_not_what_it_must_be_is_refused() {
+        for wrong in [
+            r#""max_tokens":1e3"#,
+            r#""max_completion_tokens":-1"#,
+            r#""max_tokens":"5""#,
+            r#""n":1.0"#,
+            r#""n":-1"#,
+            r#""stream":"true""#,
+            r#""store":1"#,
+            r#""tools":{}"#,
+            r#""tools":[{"type":7}]"#,
+        ] {
+            assert!(read(format!(r#"{{"model":"m","messages":[],{wrong}}}"#).as_bytes()).is_err(), "{wrong}");
+        }
+        for missing in [
+            r#"{"messages":[]}"#,
+            r#"{"model":"m"}"#,
+            r#"{"model":7,"messages":[]}"#,
+            r#"{"model":"m","messages":"hi"}"#,
+        ] {
+            assert!(read(missing.as_bytes()).is_err(), "{missing}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_body_is_bounded_by_the_window() {
+        for members in [
+            r#""content":[{"type":"image_url","image_url":{"url":"https://h/i.png"}}]"#,
+            r#""content":[{"type":"image_url"}]"#,
+            r#""content":[{"type":"file","file":{"file_id":"f"}}]"#,
+            r#""content":[{"type":"a_new_part"}]"#,
+            r#""content":[{"text":"no type"}]"#,
+            r#""content":"c","audio":{"id":"a"}"#,
+            r#""content":"c","something_new":1"#,
+        ] {
+            assert!(with_message(members).held_elsewhere, "{members}");
+        }
+    }
+
+    #[test]
+    fn tools_that_the_provider_runs_are_told_from_the_harnesss_own() {
+        let facts = with(r#""tools":[{"type":"function"},{"type":"custom"},{"type":"web_search"},{}]"#);
+        let kinds: Vec<&str> = facts.server_tools.iter().map(|tool| tool.kind.as_str()).collect();
+        assert_eq!(kinds, ["web_search", ""]);
+    }
+}

@@ -258,3 +258,153 @@ impl<'de> Part<'de> for Tool<'de> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(body: &str) -> RequestFacts {
+        read(body.as_bytes()).unwrap().0
+    }
+
+    fn with(members: &str) -> RequestFacts {
+        facts(&format!(r#"{{"model":"m","input":"hi",{members}}}"#))
+    }
+
+    fn with_item(item: &str) -> RequestFacts {
+        facts(&format!(r#"{{"model":"m","input":[{item}]}}"#))
+    }
+
+    /// The request of Codex 0.171.0, as it was seen, with every kind of item it keeps in its history.
+    const CODEX: &str = r#"{"model":"gpt-5.5","instructions":null,"input":[
+        {"type":"message","role":"developer","id":"m0","content":[{"type":"input_text","text":"p"}]},
+        {"type":"message","role":"user","content":[{"type":"input_text","text":"hi"},{"type":"input_image","image_url":"data:image/png;base64,AA"}]},
+        {"type":"additional_tools","tools":[{"type":"custom","name":"exec"},{"type":"function","name":"wait"}]},
+        {"type":"reasoning","id":"rs","summary":[{"type":"summary_text","text":"s"}],"content":null,"encrypted_content":"x"},
+        {"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[]}]},
+        {"type":"function_call","id":"fc","call_id":"c1","name":"t","namespace":"n","arguments":"{\"type\":\"item_reference\"}"},
+        {"type":"function_call_output","id":"fo","call_id":"c1","output":"r"},
+        {"type":"custom_tool_call","call_id":"c2","name":"apply_patch","input":"*** Begin Patch"},
+        {"type":"custom_tool_call_output","call_id":"c2","output":[{"type":"input_text","text":"r"}]},
+        {"type":"tool_search_call","call_id":"c3","execution":"client","arguments":{"query":"q"}},
+        {"type":"tool_search_output","call_id":"c3","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"t"}]}]},
+        {"role":"user","content":"without a type"}],
+      "tools":[{"type":"function","name":"exec_command","strict":false,"parameters":{"type":"object","tools":[{"type":"web_search"}]}},
+        {"type":"custom","name":"apply_patch","format":{"type":"grammar"}},{"type":"tool_search","execution":"client"},
+        {"type":"namespace","name":"mcp__lab","tools":[{"type":"function","name":"submit"}]}],
+      "tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"effort":"medium"},"store":false,"stream":true,
+      "include":["reasoning.encrypted_content"],"prompt_cache_key":"k","text":{"verbosity":"low"},"client_metadata":{"thread_id":"t"}}"#;
+
+    #[test]
+    fn what_codex_sends_is_bounded_by_its_bytes() {
+        let facts = facts(CODEX);
+        assert_eq!((facts.model.as_str(), facts.max_output, facts.images), ("gpt-5.5", None, 1));
+        assert!(facts.escapes.is_empty() && facts.server_tools.is_empty() && !facts.held_elsewhere, "{facts:?}");
+    }
+
+    #[test]
+    fn b87_members_that_can_spend_unseen_or_stand_for_what_the_provider_holds_are_named() {
+        let facts = with(
+            r#""background":true,"store":true,"previous_response_id":"r","conversation":{"id":"c"},"prompt":{"id":"p"},
+            "prompt_cache_retention":"24h","n":2,"something_new":[1]"#,
+        );
+        let named = [
+            "background",
+            "store",
+            "previous_response_id",
+            "conversation",
+            "prompt",
+            "prompt_cache_retention",
+            "n",
+            "something_new",
+        ];
+        assert_eq!(facts.escapes, named);
+        for item in [r#"{"type":"item_reference","id":"i"}"#, r#"{"id":"i"}"#, r#"{"type":null,"id":"i"}"#] {
+            assert_eq!(with_item(item).escapes, ["item_reference"], "{item}");
+        }
+        let sound = r#"{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}"#;
+        assert_eq!(with_item(sound).escapes, ["input_audio"]);
+        let off = with(
+            r#""background":false,"store":null,"previous_response_id":null,"conversation":null,"prompt":null,"truncation":null,
+            "prompt_cache_retention":"in_memory","something_new":null"#,
+        );
+        assert!(off.escapes.is_empty() && !off.held_elsewhere, "{off:?}");
+    }
+
+    #[test]
+    fn b86_a_priced_member_that_is_not_what_it_must_be_is_refused() {
+        for wrong in [
+            r#""max_output_tokens":1e3"#,
+            r#""max_output_tokens":1.0"#,
+            r#""max_output_tokens":-1"#,
+            r#""max_output_tokens":"5""#,
+            r#""max_output_tokens":99999999999999999999"#,
+            r#""max_tool_calls":1.5"#,
+            r#""background":"yes""#,
+            r#""truncation":{}"#,
+            r#""tools":{}"#,
+            r#""tools":"web_search""#,
+            r#""tools":[{"type":7}]"#,
+            r#""instructions":7"#,
+            r#""context_management":[{}]"#,
+        ] {
+            assert!(read(format!(r#"{{"model":"m","input":"hi",{wrong}}}"#).as_bytes()).is_err(), "{wrong}");
+        }
+        for missing in [r#"{"input":"hi"}"#, r#"{"model":"m"}"#, r#"{"model":null,"input":"hi"}"#] {
+            assert!(read(missing.as_bytes()).is_err(), "{missing}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_body_is_bounded_by_the_window() {
+        let message = |piece: &str| format!(r#"{{"role":"user","content":[{piece}]}}"#);
+        let output = |piece: &str| format!(r#"{{"type":"function_call_output","call_id":"c","output":[{piece}]}}"#);
+        for piece in [
+            r#"{"type":"input_image","image_url":"https://h/i.png"}"#,
+            r#"{"type":"input_image","file_id":"f"}"#,
+            r#"{"type":"input_file","file_data":"data:application/pdf;base64,AA"}"#,
+            r#"{"type":"input_file","file_url":"https://h"}"#,
+            r#"{"type":"a_new_part"}"#,
+            r#"{"text":"no type"}"#,
+        ] {
+            assert!(with_item(&message(piece)).held_elsewhere, "{piece}");
+            assert!(with_item(&output(piece)).held_elsewhere, "{piece}");
+        }
+        for item in [
+            r#"{"type":"compaction","encrypted_content":"x"}"#,
+            r#"{"type":"web_search_call","id":"w"}"#,
+            r#"{"type":"a_new_item"}"#,
+            r#"{"type":"computer_call_output","output":{"type":"computer_screenshot","file_id":"f"}}"#,
+        ] {
+            assert!(with_item(item).held_elsewhere, "{item}");
+        }
+        assert!(with(r#""truncation":"auto""#).held_elsewhere);
+        let screen = with_item(
+            r#"{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"data:image/png;base64,AA"}}"#,
+        );
+        assert_eq!((screen.images, screen.held_elsewhere), (1, false));
+    }
+
+    #[test]
+    fn tools_that_the_provider_runs_are_told_from_the_harnesss_own_wherever_they_stand() {
+        let facts = facts(
+            r#"{"model":"m","max_tool_calls":3,"input":[{"type":"additional_tools","tools":[{"type":"code_interpreter"}]}],
+            "tools":[{"type":"web_search"},{"type":"function"},{"type":"namespace","tools":[{"type":"mcp"}]},{"type":"tool_search"},{"type":"shell"},{}]}"#,
+        );
+        let kinds: Vec<&str> = facts.server_tools.iter().map(|tool| tool.kind.as_str()).collect();
+        assert_eq!(kinds, ["code_interpreter", "web_search", "mcp", "tool_search", "shell", ""]);
+        assert!(facts.server_tools.iter().all(|tool| tool.max_uses == Some(3)));
+    }
+
+    #[test]
+    fn context_edits_are_bounded_by_the_window_and_a_compaction_by_twice_that() {
+        for (edits, reading) in [
+            ("null", ContextEdits::None),
+            ("[]", ContextEdits::None),
+            (r#"[{"type":"new"}]"#, ContextEdits::Other),
+            (r#"[{"type":"compaction","compact_threshold":9},{"type":"new"}]"#, ContextEdits::Compacts),
+        ] {
+            assert_eq!(with(&format!(r#""context_management":{edits}"#)).context_edits, reading, "{edits}");
+        }
+    }
+}
