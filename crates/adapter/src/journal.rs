@@ -52,6 +52,9 @@ pub enum JournalError {
     /// The harness's history did not show it in time: the call is denied, the request refused.
     #[error("the harness's history did not show it within {} ms", .0.as_millis())]
     TimedOut(Duration),
+    /// The session ends: nothing more is asked in it.
+    #[error("the session ends before this request")]
+    Ended,
     /// A file could not be read.
     #[error("{path}: {error}")]
     Io {

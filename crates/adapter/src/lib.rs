@@ -4,7 +4,9 @@
 //! how a harness's own files are read and repaired. `process` is the child-process layer all harnesses share; one folder a harness.
 
 mod adapter;
+mod calls;
 pub mod claude;
+pub mod codex;
 mod error;
 mod journal;
 mod native;

@@ -5,6 +5,7 @@
 //! program of a harness, [`sweep`](sweep()) what an older owner left behind. `guard` has the mechanism and the picture.
 
 mod child;
+mod dialogue;
 mod framing;
 mod guard;
 mod marker;
@@ -16,6 +17,7 @@ mod supervisor;
 mod sweep;
 
 pub use child::{Child, Exit, Lingering};
+pub(crate) use dialogue::Dialogue;
 pub use framing::{Frame, FrameTooLong, Framer, Frames, LINE_LIMIT};
 pub use marker::{MARK_VARIABLE, Marker};
 pub use program::{HarnessProgram, Program, ProgramError, Version};

@@ -1,0 +1,256 @@
+//! The barriers over a rollout: an effect begins, and a paid request leaves, only once the rollout holds what explains it. The program
+//! acknowledges a message before it writes it down, and writes a call down before it asks for it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentrun_kernel::{Batch, Body, Drive, Durability, NativeWrite};
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::history::is_rollout;
+use super::launch::HOME_FOLDER;
+use super::rollout::{
+    Mend, Rollout, Sent, call_of, holds_call, holds_message, holds_response_of, holds_results, output_of, results_of,
+};
+use crate::calls::{self, CallBarrier};
+use crate::journal::{Journal, JournalError, Tail};
+use crate::seat::{RequestBarrier, Seat};
+use crate::tools::ToolHost;
+
+/// The program writes within milliseconds, a busy machine within seconds. Past this, the call is denied and the request refused.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A built-in may run for as long as its turn; nobody waits for it longer.
+const A_DAY: Duration = Duration::from_secs(86_400);
+
+/// The rollout of one session.
+pub(super) struct RolloutBarrier {
+    journal: Journal,
+    drive: Drive,
+    host: Arc<dyn ToolHost>,
+    builtins: Vec<String>,
+    now: Mutex<Now>,
+}
+
+/// What the barrier waits for, now.
+#[derive(Default)]
+struct Now {
+    /// Known once the program named it; the file may come later.
+    stream: Option<String>,
+    /// The message of the turn that runs.
+    message: Option<String>,
+}
+
+impl RolloutBarrier {
+    pub(super) fn new(seat: &Seat, builtins: &[String]) -> Self {
+        Self {
+            journal: seat.journal.clone(),
+            drive: seat.drive.clone(),
+            host: seat.tools.clone(),
+            builtins: builtins.to_vec(),
+            now: Mutex::default(),
+        }
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stream(&self) -> Option<String> {
+        self.now().stream.clone()
+    }
+
+    /// The thread to take up: the one in the home in which somebody spoke, mended of what must not count. One in which nobody spoke is
+    /// taken away, in the records first.
+    pub(super) async fn restored(&self) -> Result<Option<String>, JournalError> {
+        let mut thread = None;
+        self.now().stream = None;
+        for stream in streams(self.journal.home()).await {
+            // What is written into it next has to follow what the records hold.
+            self.journal.mirror(&[&stream], Durability::Synced).await?;
+            let rollout = Rollout::read(&self.read(&stream).await?);
+            if !rollout.spoken() {
+                self.write(NativeWrite { stream: stream.clone(), offset: 0, bytes: Arc::from([]) }).await?;
+                let path = self.journal.home().join(&stream);
+                tokio::fs::remove_file(&path).await.map_err(|error| JournalError::Io { path, error })?;
+                continue;
+            }
+            if let Some(offset) = rollout.excess_from() {
+                self.write(NativeWrite { stream: stream.clone(), offset, bytes: Arc::from([]) }).await?;
+            }
+            thread = rollout.thread().map(str::to_owned);
+            self.now().stream = Some(stream);
+        }
+        Ok(thread)
+    }
+
+    /// The program writes its thread's history there. `false`: that is no place in its own home, or not where it was.
+    pub(super) fn written_to(&self, path: &Path) -> bool {
+        let home = self.journal.home();
+        let resolved = home.canonicalize();
+        let below = path.strip_prefix(home).ok().or_else(|| path.strip_prefix(resolved.as_deref().ok()?).ok());
+        let Some(stream) = below.and_then(Path::to_str).filter(|stream| is_rollout(stream)) else { return false };
+        self.now().stream.get_or_insert_with(|| stream.to_owned()) == stream
+    }
+
+    /// The turn that begins is about this message: no request is paid until the rollout holds it.
+    pub(super) fn expect_message(&self, id: &str) {
+        self.now().message = Some(id.to_owned());
+    }
+
+    /// The call as the model made it, and how many results its id has.
+    pub(super) async fn call_of(&self, call: &str) -> Result<Option<(String, Value, u32)>, JournalError> {
+        let stream = self.stream().ok_or(JournalError::TimedOut(Duration::ZERO))?;
+        let found = Mutex::new(None);
+        let tail = self.journal.barrier(&stream, PATIENCE, |bytes| {
+            let made = call_of(bytes, call).map(|made| (made.name, made.arguments, results_of(bytes, call)));
+            let seen = made.is_some();
+            *found.lock().unwrap_or_else(PoisonError::into_inner) = made;
+            seen
+        });
+        drop(tail.await?);
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until the rollout holds a result of the call behind the `ordinal` it had; answers its text.
+    pub(super) async fn output_of(&self, call: &str, ordinal: u32) -> Result<String, JournalError> {
+        let stream = self.stream().ok_or(JournalError::TimedOut(Duration::ZERO))?;
+        let found = Mutex::new(None);
+        let tail = self.journal.barrier(&stream, A_DAY, |bytes| {
+            let output = output_of(bytes, call, ordinal);
+            let seen = output.is_some();
+            *found.lock().unwrap_or_else(PoisonError::into_inner) = output;
+            seen
+        });
+        drop(tail.await?);
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_default())
+    }
+
+    /// Waits until the response that made the call came whole, or for the patience of a barrier: then it was cut.
+    pub(super) async fn response_of(&self, call: &str) {
+        // What comes of the wait is the same: the turn ends, and what is there is mirrored.
+        drop(self.wait(|bytes| holds_response_of(bytes, call)).await);
+    }
+
+    /// Mirrors what is there.
+    pub(super) async fn mirror(&self, durability: Durability) -> Result<(), JournalError> {
+        match self.stream() {
+            Some(stream) => self.journal.mirror(&[&stream], durability).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the turn in the rollout of a program that was killed: its calls get what was recorded for them, and the turn is over. So the
+    /// next message follows a clean end, and not the program's own words on an interruption that nobody meant.
+    pub(super) async fn end_turn(&self, answers: &[(String, Arc<str>)]) -> Result<(), JournalError> {
+        self.mirror(Durability::Synced).await?;
+        let Some(stream) = self.stream() else { return Ok(()) };
+        let mut mend = Mend::new(Rollout::read(&self.read(&stream).await?));
+        for (call, text) in answers {
+            mend.answer(call, text);
+        }
+        mend.end_turn(agentrun_kernel::NOT_RUN, None);
+        match mend.into_write() {
+            Some((offset, bytes)) => self.write(NativeWrite { stream, offset, bytes: Arc::from(bytes) }).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes into the records, then into the file.
+    async fn write(&self, write: NativeWrite) -> Result<(), JournalError> {
+        let path = self.journal.home().join(&write.stream);
+        let (offset, bytes) = (write.offset, write.bytes.clone());
+        self.drive.append(Batch::of([Body::Native(write)]), None).await?;
+        let put = tokio::task::spawn_blocking({
+            let path = path.clone();
+            move || -> std::io::Result<()> {
+                use std::io::{Seek as _, SeekFrom, Write as _};
+                let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+                file.set_len(offset)?;
+                file.seek(SeekFrom::Start(offset))?;
+                file.write_all(&bytes)
+            }
+        });
+        let put = put.await.unwrap_or_else(|lost| Err(std::io::Error::other(lost)));
+        put.map_err(|error| JournalError::Io { path, error })
+    }
+
+    async fn read(&self, stream: &str) -> Result<Vec<u8>, JournalError> {
+        let path = self.journal.home().join(stream);
+        tokio::fs::read(&path).await.map_err(|error| JournalError::Io { path, error })
+    }
+
+    async fn wait(&self, seen: impl Fn(&[u8]) -> bool + Send) -> Result<Tail, JournalError> {
+        let stream = self.stream().ok_or(JournalError::TimedOut(Duration::ZERO))?;
+        self.journal.barrier(&stream, PATIENCE, seen).await
+    }
+}
+
+#[async_trait]
+impl CallBarrier for RolloutBarrier {
+    async fn before_call(&self, call: &str) -> Result<(Tail, u32), JournalError> {
+        let ordinal = Mutex::new(0);
+        let seen = |bytes: &[u8]| {
+            let holds = holds_call(bytes, call);
+            if holds {
+                *ordinal.lock().unwrap_or_else(PoisonError::into_inner) = results_of(bytes, call);
+            }
+            holds
+        };
+        let tail = self.wait(seen).await?;
+        let ordinal = *ordinal.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((tail, ordinal))
+    }
+}
+
+#[async_trait]
+impl RequestBarrier for RolloutBarrier {
+    async fn before_request(&self, body: &[u8]) -> Result<Tail, JournalError> {
+        let message = self.now().message.clone();
+        let Sent { results, calls } = Sent::read(body);
+        let tail = self
+            .wait(move |bytes| {
+                message.as_deref().is_none_or(|id| holds_message(bytes, id)) && holds_results(bytes, &results)
+            })
+            .await?;
+        // A call of a tool nobody offered reaches no one: the program answers it by itself. It shows here, before more is paid for it.
+        let offered = |tool: &String| {
+            self.builtins.contains(tool) || self.host.specs().iter().any(|spec| spec.name == *tool)
+        };
+        if let Some((call, tool, arguments)) = calls.into_iter().find(|(_, tool, _)| !offered(tool)) {
+            calls::unknown(&*self.host, &call, &tool, arguments)
+                .await
+                .map_err(|restart| JournalError::Drive(restart.into()))?;
+            return Err(JournalError::Ended);
+        }
+        Ok(tail)
+    }
+}
+
+/// Every rollout below the home, as stream names, sorted.
+async fn streams(home: &Path) -> Vec<String> {
+    let home = home.to_owned();
+    let found = tokio::task::spawn_blocking(move || {
+        let mut found = Vec::new();
+        let mut folders = vec![home.join(HOME_FOLDER).join("sessions")];
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+            for path in entries.flatten().map(|entry| entry.path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.extend(stream_of(&home, &path));
+                }
+            }
+        }
+        found.sort();
+        found
+    });
+    found.await.unwrap_or_default()
+}
+
+fn stream_of(home: &Path, path: &Path) -> Option<String> {
+    let stream = path.strip_prefix(home).ok()?.to_str()?;
+    is_rollout(stream).then(|| stream.to_owned())
+}

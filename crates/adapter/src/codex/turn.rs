@@ -1,0 +1,308 @@
+//! One turn: hears the program, answers what it asks, and knows when it is idle. Calls run in tasks, so that the program is heard while
+//! they do, and a barrier that waits holds up only its own call.
+//!
+//! ```text
+//!  item/tool/call ─► rollout holds it ─► [native tail, intent] ─► runs ─► answered          (accepted submit: not answered)
+//!  requestApproval ─► the same ─► accept ─► its output stands in the rollout ─► outcome
+//!  turn/completed ─► idle
+//! ```
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentrun_kernel::{Outcome, OutcomeEnd, Restart, StopLevel, StopSignal};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::barrier::RolloutBarrier;
+use super::wire::{self, Approval, Asked, Fault, Line, ToolCalled, TurnEnded};
+use crate::calls::{Calls, Failure, STALL, above, finish, until, unwind};
+use crate::error::AdapterErrorKind;
+use crate::process::Dialogue;
+use crate::seat::Seat;
+use crate::session::TurnEnd;
+use crate::tools::{Answer, Observed};
+
+/// How long tasks may take to end behind a turn that has ended.
+const BEHIND: Duration = Duration::from_secs(5);
+
+/// What a call's task found.
+enum Done {
+    Called { request: Value, call: String, answer: Result<Answer, Restart> },
+    Observed { request: Value, call: String, observed: Result<(Observed, u32), Failure> },
+    /// A built-in that ran has its outcome.
+    Ran(Result<(), Failure>),
+    /// The response that made an accepted submit came whole.
+    Whole,
+}
+
+/// How a turn ended.
+pub(super) enum Ended {
+    /// The program is idle, or is to be ended for a stop.
+    By(TurnEnd),
+    /// A submit was accepted. The program still waits for its answer and is to be killed; these calls have theirs in the records.
+    Delivered(Vec<(String, Arc<str>)>),
+}
+
+/// A turn that runs.
+pub(super) struct Running<'a> {
+    child: &'a mut Dialogue,
+    seat: &'a Seat,
+    calls: Arc<Calls>,
+    rollout: Arc<RolloutBarrier>,
+    stop: StopSignal,
+    /// Our request that starts it.
+    start: u64,
+    /// The program's id of it, once it was told.
+    turn: Option<String>,
+    ended: Option<TurnEnded>,
+    done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
+    /// Tasks whose answer has not come.
+    in_flight: usize,
+    /// The model is asked, or answers.
+    streaming: bool,
+    /// Something was asked that must not be answered: the program ends once no task runs.
+    withheld: bool,
+    /// Calls after whose result the turn ends: they are not answered.
+    last_calls: Vec<(String, Arc<str>)>,
+    /// Built-ins that run.
+    builtins: HashSet<String>,
+}
+
+impl<'a> Running<'a> {
+    pub(super) fn new(
+        child: &'a mut Dialogue,
+        start: u64,
+        calls: Arc<Calls>,
+        rollout: Arc<RolloutBarrier>,
+        seat: &'a Seat,
+        stop: StopSignal,
+    ) -> Self {
+        Self {
+            child,
+            seat,
+            calls,
+            rollout,
+            stop,
+            start,
+            turn: None,
+            ended: None,
+            done: mpsc::unbounded_channel(),
+            in_flight: 0,
+            streaming: true,
+            withheld: false,
+            last_calls: Vec::new(),
+            builtins: HashSet::new(),
+        }
+    }
+
+    /// Runs until the program is idle, or is to be ended.
+    pub(super) async fn run(mut self) -> Result<Ended, Failure> {
+        let drive = self.seat.drive.clone();
+        let lost = drive.lost();
+        tokio::pin!(lost);
+        let mut heard = Instant::now();
+        let mut over = None;
+        loop {
+            let quiet = self.in_flight == 0;
+            if quiet && !self.last_calls.is_empty() {
+                return Ok(Ended::Delivered(self.last_calls));
+            }
+            let level = self.stop.level();
+            if let Some(ended) = self.ended.take_if(|_| quiet || over.is_some_and(|at| at <= Instant::now())) {
+                return Ok(Ended::By(end_of(ended, level)));
+            }
+            let drained = level >= StopLevel::Drain && quiet && !self.streaming;
+            // An interrupt would write the program's own account of it into the history, and what it cut: it is killed instead.
+            if level >= StopLevel::Interrupt || drained || (self.withheld && quiet) {
+                return Ok(Ended::By(TurnEnd::Stopped(level.max(StopLevel::Drain))));
+            }
+            let stalled = heard.checked_add(STALL).filter(|_| quiet);
+            let mut rises = self.stop.clone();
+            tokio::select! {
+                restart = &mut lost => return Err(unwind(restart)),
+                line = self.child.line(wire::read) => {
+                    heard = Instant::now();
+                    let Some(line) = line.transpose().map_err(|error| (AdapterErrorKind::Protocol, error.to_string()))?
+                    else {
+                        return Err((
+                            AdapterErrorKind::Exited { code: None },
+                            "Codex ended in the middle of a turn; the session can be resumed".to_owned(),
+                        ));
+                    };
+                    self.hear(line).await?;
+                    if self.ended.is_some() && over.is_none() {
+                        over = heard.checked_add(BEHIND);
+                    }
+                }
+                Some(done) = self.done.1.recv() => {
+                    heard = Instant::now();
+                    self.in_flight = self.in_flight.saturating_sub(1);
+                    self.settle(done).await?;
+                }
+                _ = rises.reached(above(level)) => {}
+                () = until(over) => {}
+                () = until(stalled) => {
+                    let message = format!("Codex said nothing for {} s; the session can be resumed", STALL.as_secs());
+                    return Err((AdapterErrorKind::Stalled, message));
+                }
+            }
+        }
+    }
+
+    async fn hear(&mut self, line: Line) -> Result<(), Failure> {
+        match line {
+            Line::Asks { id, request } => self.asked(id, request).await,
+            Line::Answers { id, answer } if id == self.start => self.started(answer)?,
+            Line::TurnStarted { turn } => self.turn = Some(turn),
+            Line::TurnCompleted(ended) => {
+                if self.turn.as_ref().is_none_or(|turn| *turn == ended.id) {
+                    self.streaming = false;
+                    self.ended = Some(ended);
+                }
+            }
+            Line::Delta(text) => self.seat.deltas.show(&text),
+            Line::Odd { method, why } => {
+                let message = format!("Codex sent a `{method}` message this version cannot read: {why}");
+                return Err((AdapterErrorKind::Protocol, message));
+            }
+            Line::Answers { .. } | Line::Other => {}
+        }
+        Ok(())
+    }
+
+    fn started(&mut self, answer: Result<Value, Fault>) -> Result<(), Failure> {
+        match answer {
+            Ok(answer) => {
+                let id = answer.get("turn").and_then(|turn| turn.get("id")).and_then(Value::as_str);
+                self.turn = id.map(str::to_owned);
+                Ok(())
+            }
+            Err(fault) => Err((AdapterErrorKind::Protocol, format!("Codex did not start the turn: {}", fault.message))),
+        }
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = Done> + Send + 'static) {
+        self.in_flight = self.in_flight.saturating_add(1);
+        let done = self.done.0.clone();
+        tokio::spawn(async move {
+            // The turn may have ended meanwhile; the outcome is recorded by whom the host's call belongs to.
+            let _ = done.send(task.await);
+        });
+    }
+
+    async fn asked(&mut self, request: Value, asked: Asked) {
+        if let Asked::Unknown(what) = &asked {
+            let line = wire::refuse(&request, &format!("the host does not answer `{what}`"));
+            self.child.tell(&line).await;
+            return;
+        }
+        self.streaming = false;
+        if self.stop.level() >= StopLevel::Drain {
+            // Nothing new begins, and nothing is said about it: the program is ended.
+            self.withheld = true;
+            return;
+        }
+        match asked {
+            Asked::Tool(ToolCalled { call_id: call, tool, arguments }) => {
+                let calls = self.calls.clone();
+                self.spawn(async move {
+                    let answer = calls.call(&call, &tool, arguments).await;
+                    Done::Called { request, call, answer }
+                });
+            }
+            Asked::Approval(Approval { item_id: call }) if self.builtins.contains(&call) => {
+                // A command asks again for more of what was allowed: to write where the sandbox ends.
+                self.answer(&request, wire::decision(true)).await;
+            }
+            Asked::Approval(Approval { item_id: call }) => {
+                let (calls, rollout) = (self.calls.clone(), self.rollout.clone());
+                self.spawn(async move {
+                    let observed = observe(&calls, &rollout, &call).await;
+                    Done::Observed { request, call, observed }
+                });
+            }
+            Asked::Unknown(_) => {}
+        }
+    }
+
+    async fn settle(&mut self, done: Done) -> Result<(), Failure> {
+        match done {
+            Done::Called { request, call, answer } => match answer.map_err(unwind)? {
+                Answer::Text { text, end_turn: true, .. } => {
+                    // Answered, the program would ask the model once more. What the response still holds is waited for.
+                    let (rollout, made) = (self.rollout.clone(), call.clone());
+                    self.last_calls.push((call, text));
+                    self.spawn(async move {
+                        rollout.response_of(&made).await;
+                        Done::Whole
+                    });
+                }
+                Answer::Text { text, is_error, .. } => {
+                    self.answer(&request, wire::tool_result(&text, is_error)).await;
+                    self.streaming = self.in_flight == 0;
+                }
+                Answer::Withhold => self.withheld = true,
+            },
+            Done::Observed { request, call, observed } => match observed? {
+                (Observed::Run(effect), ordinal) => {
+                    self.builtins.insert(call.clone());
+                    self.answer(&request, wire::decision(true)).await;
+                    let rollout = self.rollout.clone();
+                    self.spawn(async move {
+                        let ran = match rollout.output_of(&call, ordinal).await {
+                            Ok(text) => {
+                                let outcome = Outcome::new(effect.key().clone(), OutcomeEnd::Ok, text);
+                                finish(effect, outcome).await
+                            }
+                            // Closed as interrupted with its turn.
+                            Err(_) => Ok(()),
+                        };
+                        Done::Ran(ran)
+                    });
+                }
+                (Observed::Deny(_), _) => {
+                    self.answer(&request, wire::decision(false)).await;
+                    self.streaming = self.in_flight == 0;
+                }
+                (Observed::Withhold, _) => self.withheld = true,
+            },
+            Done::Ran(ran) => {
+                ran?;
+                self.streaming = self.in_flight == 0;
+            }
+            Done::Whole => {}
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, request: &Value, result: Value) {
+        self.child.tell(&wire::answer(request, result)).await;
+    }
+}
+
+/// A built-in on its way: looked up in the rollout, where its arguments stand as the model gave them, then recorded.
+async fn observe(calls: &Calls, rollout: &RolloutBarrier, call: &str) -> Result<(Observed, u32), Failure> {
+    let made = rollout.call_of(call).await.ok().flatten();
+    let Some((name, arguments, ordinal)) = made else {
+        return Ok((Observed::Deny(Arc::from("This call was not run: it is not in the history.")), 0));
+    };
+    let observed = calls.observe(call, &name, arguments).await.map_err(unwind)?;
+    Ok((observed, ordinal))
+}
+
+fn end_of(ended: TurnEnded, level: StopLevel) -> TurnEnd {
+    if ended.status == "completed" {
+        return TurnEnd::Idle;
+    }
+    if level >= StopLevel::Drain {
+        // A request that the stop refused.
+        return TurnEnd::Stopped(level);
+    }
+    match ended.error {
+        Some(error) => TurnEnd::Failed { status: error.status(), message: error.message },
+        None => TurnEnd::Failed { status: None, message: format!("the turn ended `{}`", ended.status) },
+    }
+}
