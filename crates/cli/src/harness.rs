@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agentrun_adapter::AgentAdapter;
 use agentrun_adapter::claude::ClaudeAdapter;
+use agentrun_adapter::codex::CodexAdapter;
 use agentrun_testing::faux::FauxAdapter;
 use agentrun_testing::script::Script;
 use clap::ValueEnum as _;
@@ -19,7 +20,8 @@ use crate::exit::Failure;
 pub(crate) fn adapter(harness: Harness, script: Option<&Path>) -> Result<Arc<dyn AgentAdapter>, Failure> {
     match (harness, script) {
         (Harness::Claude, _) => Ok(Arc::new(ClaudeAdapter::new())),
-        (Harness::Codex | Harness::OpenCode, _) => Err(Failure::refused("not built yet".to_owned())),
+        (Harness::Codex, _) => Ok(Arc::new(CodexAdapter::new())),
+        (Harness::OpenCode, _) => Err(Failure::refused("not built yet".to_owned())),
         (Harness::Faux, Some(file)) => Ok(Arc::new(FauxAdapter::new(self::script(file)?))),
         (Harness::Faux, None) => Err(Failure::usage("the faux harness plays a script: name it with --script FILE")),
     }
@@ -29,7 +31,8 @@ pub(crate) fn adapter(harness: Harness, script: Option<&Path>) -> Result<Arc<dyn
 pub(crate) fn idle(harness: Harness) -> Result<Arc<dyn AgentAdapter>, Failure> {
     let nothing = || Script::new(Vec::new()).map_err(|error| Failure::internal(error.to_string()));
     Ok(match harness {
-        Harness::Claude | Harness::Codex | Harness::OpenCode => Arc::new(ClaudeAdapter::new()),
+        Harness::Codex => Arc::new(CodexAdapter::new()),
+        Harness::Claude | Harness::OpenCode => Arc::new(ClaudeAdapter::new()),
         Harness::Faux => Arc::new(FauxAdapter::new(nothing()?)),
     })
 }

@@ -215,9 +215,8 @@ impl RequestBarrier for RolloutBarrier {
             })
             .await?;
         // A call of a tool nobody offered reaches no one: the program answers it by itself. It shows here, before more is paid for it.
-        let offered = |tool: &String| {
-            self.builtins.contains(tool) || self.host.specs().iter().any(|spec| spec.name == *tool)
-        };
+        let offered =
+            |tool: &String| self.builtins.contains(tool) || self.host.specs().iter().any(|spec| spec.name == *tool);
         if let Some((call, tool, arguments)) = calls.into_iter().find(|(_, tool, _)| !offered(tool)) {
             calls::unknown(&*self.host, &call, &tool, arguments)
                 .await

@@ -86,5 +86,7 @@ fn rollout(files: &dyn NativeFiles) -> Result<Option<(String, Rollout)>, History
 /// `codex/sessions/YYYY/MM/DD/rollout-<time>-<thread>.jsonl`
 pub(super) fn is_rollout(stream: &str) -> bool {
     let below = stream.strip_prefix(HOME_FOLDER).and_then(|rest| rest.strip_prefix("/sessions/"));
-    below.and_then(|path| path.rsplit('/').next()).is_some_and(|file| file.starts_with("rollout-") && file.ends_with(".jsonl"))
+    below
+        .and_then(|path| path.rsplit('/').next())
+        .is_some_and(|file| file.starts_with("rollout-") && file.ends_with(".jsonl"))
 }

@@ -236,9 +236,6 @@ mod tests {
         let listed = ["exec_command".to_owned(), "apply_patch".to_owned()];
         let (none, all) = (launch(&[]).model(), launch(&listed).model());
         assert_eq!((&none["shell_type"], none.get("apply_patch_tool_type")), (&json!("disabled"), None));
-        assert_eq!(
-            (&all["shell_type"], &all["apply_patch_tool_type"]),
-            (&json!("unified_exec"), &json!("freeform"))
-        );
+        assert_eq!((&all["shell_type"], &all["apply_patch_tool_type"]), (&json!("unified_exec"), &json!("freeform")));
     }
 }

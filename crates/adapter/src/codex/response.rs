@@ -15,7 +15,9 @@ pub(super) fn items(bytes: &[u8]) -> Option<Vec<Value>> {
     let mut done = Vec::new();
     for line in text.lines() {
         // `event:` lines repeat what the data says.
-        let Some(data) = line.strip_prefix("data:").map(str::trim_start).filter(|data| *data != "[DONE]") else { continue };
+        let Some(data) = line.strip_prefix("data:").map(str::trim_start).filter(|data| *data != "[DONE]") else {
+            continue;
+        };
         let event: Value = serde_json::from_str(data).ok()?;
         match event.get("type").and_then(Value::as_str).unwrap_or_default() {
             "response.output_item.done" => done.extend(event.get("item").cloned()),

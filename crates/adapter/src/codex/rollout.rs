@@ -29,21 +29,36 @@ struct Line {
 
 #[derive(Clone, Debug, PartialEq)]
 enum What {
-    Meta { thread: String },
-    TurnBegan { turn: String },
-    TurnOver { failed: bool },
+    Meta {
+        thread: String,
+    },
+    TurnBegan {
+        turn: String,
+    },
+    TurnOver {
+        failed: bool,
+    },
     /// The program was ended in the middle of a turn and said so.
     Aborted,
     /// A message that was taken, by our id.
-    Taken { message: Option<String> },
+    Taken {
+        message: Option<String>,
+    },
     /// A message as the model sees it, of a person or of ours.
     UserItem,
     /// An item of the model's; a call among them.
-    ModelItem { id: Option<String>, call: Option<Call> },
+    ModelItem {
+        id: Option<String>,
+        call: Option<Call>,
+    },
     /// The result of a call.
-    Output { call: String },
+    Output {
+        call: String,
+    },
     /// A response of the model came whole.
-    Response { id: String },
+    Response {
+        id: String,
+    },
     Other,
 }
 
@@ -334,10 +349,9 @@ pub(super) fn call_of(bytes: &[u8], id: &str) -> Option<Call> {
 
 /// The text of the result behind the first `ordinal` ones of this id.
 pub(super) fn output_of(bytes: &[u8], id: &str, ordinal: u32) -> Option<String> {
-    let outputs = naming_raw(bytes, id).filter(|raw| {
-        matches!(what(&raw.kind, &raw.payload), What::Output { call } if call == id)
-    });
-    let output = outputs.skip(usize::try_from(ordinal).ok()?).next()?.payload.remove("output")?;
+    let mut outputs = naming_raw(bytes, id)
+        .filter(|raw| matches!(what(&raw.kind, &raw.payload), What::Output { call } if call == id));
+    let output = outputs.nth(usize::try_from(ordinal).ok()?)?.payload.remove("output")?;
     Some(match output {
         Value::String(text) => text,
         Value::Array(parts) => parts.iter().filter_map(|part| text(part, "text")).collect::<Vec<_>>().join("\n"),

@@ -21,7 +21,8 @@ pub(super) fn carried(spec: &ToolSpec) -> (Value, Option<String>) {
         whole = false;
         schema = outline(&schema);
     }
-    let told = || format!("The arguments of the tool `{}` must fit this JSON Schema:\n{}", spec.name, spec.input_schema);
+    let told =
+        || format!("The arguments of the tool `{}` must fit this JSON Schema:\n{}", spec.name, spec.input_schema);
     (schema, (!whole).then(told))
 }
 
@@ -145,7 +146,9 @@ mod tests {
 
     #[test]
     fn b72_a_keyword_the_program_would_drop_is_told_whole_and_never_only_dropped() {
-        for keyword in [json!({"pattern": "^a"}), json!({"maximum": 3}), json!({"not": {}}), json!({"prefixItems": [true]})] {
+        for keyword in
+            [json!({"pattern": "^a"}), json!({"maximum": 3}), json!({"not": {}}), json!({"prefixItems": [true]})]
+        {
             let schema = json!({ "type": "object", "properties": { "a": keyword } });
             let (given, told) = carry(schema.clone());
             assert_eq!(given, json!({ "type": "object", "properties": { "a": {} } }));
@@ -155,7 +158,8 @@ mod tests {
 
     #[test]
     fn b72_a_value_is_never_given_another_type() {
-        let (given, told) = carry(json!({ "oneOf": [{ "const": 1 }, { "const": true }, { "enum": ["x", null] }, true] }));
+        let (given, told) =
+            carry(json!({ "oneOf": [{ "const": 1 }, { "const": true }, { "enum": ["x", null] }, true] }));
         let integer = json!({ "type": "integer", "enum": [1] });
         let boolean = json!({ "type": "boolean", "enum": [true] });
         let either = json!({ "type": ["null", "string"], "enum": ["x", null] });

@@ -199,9 +199,8 @@ impl Program {
                 let line = self.child.line(wire::read).await.ok_or(NotReady::Ended)?;
                 match line.map_err(|error| NotReady::Said(error.to_string()))? {
                     Line::Answers { id, answer } if id == ours => {
-                        let refused = |fault: wire::Fault| {
-                            NotReady::Said(format!("Codex refused `{method}`: {}", fault.message))
-                        };
+                        let refused =
+                            |fault: wire::Fault| NotReady::Said(format!("Codex refused `{method}`: {}", fault.message));
                         return answer.map_err(refused);
                     }
                     Line::Asks { id, request } => {

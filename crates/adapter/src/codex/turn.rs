@@ -30,8 +30,16 @@ const BEHIND: Duration = Duration::from_secs(5);
 
 /// What a call's task found.
 enum Done {
-    Called { request: Value, call: String, answer: Result<Answer, Restart> },
-    Observed { request: Value, call: String, observed: Result<(Observed, u32), Failure> },
+    Called {
+        request: Value,
+        call: String,
+        answer: Result<Answer, Restart>,
+    },
+    Observed {
+        request: Value,
+        call: String,
+        observed: Result<(Observed, u32), Failure>,
+    },
     /// A built-in that ran has its outcome.
     Ran(Result<(), Failure>),
     /// The response that made an accepted submit came whole.

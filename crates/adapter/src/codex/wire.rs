@@ -202,7 +202,10 @@ mod tests {
     #[test]
     fn what_is_not_known_passes() {
         assert!(matches!(line(json!({"method": "thread/readState/changed", "params": {}})), Line::Other));
-        assert!(matches!(line(json!({"method": "item/completed", "params": {"item": {"type": "newThing"}}})), Line::Other));
+        assert!(matches!(
+            line(json!({"method": "item/completed", "params": {"item": {"type": "newThing"}}})),
+            Line::Other
+        ));
         assert!(read(b"{}").is_none());
         assert!(matches!(line(json!({"method": "turn/completed", "params": {}})), Line::Odd { .. }));
     }
@@ -214,6 +217,9 @@ mod tests {
         };
         assert_eq!(status(json!({"httpConnectionFailed": {"httpStatusCode": 503}})), Some(503));
         assert_eq!(status(json!({"httpConnectionFailed": {"httpStatusCode": null}})), None);
-        assert_eq!((status(json!("unauthorized")), status(json!("other")), status(Value::Null)), (Some(401), None, None));
+        assert_eq!(
+            (status(json!("unauthorized")), status(json!("other")), status(Value::Null)),
+            (Some(401), None, None)
+        );
     }
 }

@@ -43,7 +43,7 @@ async fn b19_a_withheld_call_is_not_answered_and_no_request_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupt_ends_the_turn_in_the_programs_own_way() {
+async fn an_interrupt_kills_the_program_and_leaves_no_word_of_its_own_in_the_history() {
     let rig = Rig::new(vec![Step { stall_after_events: Some(1), ..Step::says("a long answer") }]);
     let mut owner = rig.own(Work::Answers, &[]).await;
     let turn = owner.place("do it").await;
@@ -79,8 +79,8 @@ async fn a_refused_request_fails_the_turn_with_its_status_and_the_same_turn_can_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_dies_in_a_turn_is_an_error_with_its_exit_and_nothing_is_left() {
-    let rig =
-        Rig::new(vec![calls(&[("exec_command", json!({"cmd": "kill -9 $PPID; sleep 300"}))])]).with_builtins(&["exec_command"]);
+    let rig = Rig::new(vec![calls(&[("exec_command", json!({"cmd": "kill -9 $PPID; sleep 300"}))])])
+        .with_builtins(&["exec_command"]);
     let mut owner = rig.own(Work::Answers, &[]).await;
     let turn = owner.place("do it").await;
     let error = owner.session.run_turn(turn).await.unwrap_err();

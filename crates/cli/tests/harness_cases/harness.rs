@@ -40,7 +40,7 @@ pub(crate) const CODEX: Harness = Harness {
     key: "OPENAI_API_KEY",
     credential: "authorization",
     model: "gpt-5",
-    shell: None,
+    shell: Some(("exec_command", "cmd")),
 };
 
 pub(crate) const OPENCODE: Harness = Harness {
@@ -69,6 +69,15 @@ pub(crate) use cases;
 /// A harness by the name of its module of tests.
 pub(crate) fn by_name(name: &str) -> Harness {
     [CLAUDE, CODEX, OPENCODE].into_iter().find(|it| it.name == name).unwrap()
+}
+
+/// The harness's own id of the session, where its requests tell it.
+pub(crate) fn own_session(on: Harness, request: &SeenRequest) -> Option<String> {
+    match on.name {
+        "claude" => Some(request.headers["x-claude-code-session-id"].clone()),
+        "codex" => Some(request.body["prompt_cache_key"].as_str().unwrap().to_owned()),
+        _ => None,
+    }
 }
 
 /// All that a request shows the model, but for the tools it offers: each text on lines of its own.

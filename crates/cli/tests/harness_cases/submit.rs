@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use crate::harness::{Harness, cases, seen};
+use crate::harness::{Harness, cases, own_session, seen};
 use crate::world::{Running, World, model, of_kind, prompt_stands_once, submits_after};
 
 cases! {
@@ -33,7 +33,7 @@ fn c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one
     let verdicts: Vec<_> = of_kind(&records, "verdict").iter().map(|it| it["accepted"].clone()).collect();
     assert_eq!(verdicts, [json!(false), json!(true)]);
     // The harness's own session is one too.
-    let sessions: HashSet<_> = requests.iter().map(|it| it.headers["x-claude-code-session-id"].clone()).collect();
+    let sessions: HashSet<_> = requests.iter().map(|it| own_session(on, it)).collect();
     assert_eq!(sessions.len(), 1);
     world.check();
 }
