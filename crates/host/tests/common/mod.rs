@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentrun_host::{
-    Anthropic, Credential, KeyGuard, Lease, ModelProxy, Origin, PaidRequest, Provider, ProviderConfig, Refusal,
-    RequestEnd, RequestGate, SessionSecret, Timeouts,
+    Credential, KeyGuard, Lease, ModelProxy, Origin, PaidRequest, Provider, ProviderConfig, Refusal, RequestEnd,
+    RequestGate, SessionSecret, Timeouts,
 };
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
@@ -161,7 +162,12 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// The whole stream, an event a piece.
 pub fn stream() -> Vec<Act> {
-    let events = EVENTS.iter().map(|event| Act::Send(chunk(event)));
+    streamed(EVENTS)
+}
+
+/// A whole stream of these events, each in a piece.
+pub fn streamed(events: &[impl AsRef<[u8]>]) -> Vec<Act> {
+    let events = events.iter().map(|event| Act::Send(chunk(event)));
     std::iter::once(Act::Send(stream_head())).chain(events).chain([Act::Send(LAST_CHUNK.to_vec())]).collect()
 }
 
@@ -171,6 +177,8 @@ pub struct Gate {
     /// Waited for before an answer, if there is one.
     pub open: Option<Arc<Notify>>,
     pub asked: watch::Sender<usize>,
+    /// The bodies it was asked about.
+    pub bodies: Mutex<Vec<Bytes>>,
     ends: mpsc::UnboundedSender<RequestEnd>,
     pub dropped: Arc<AtomicUsize>,
 }
@@ -185,6 +193,7 @@ struct Kept {
 impl RequestGate for Gate {
     async fn before(self: Arc<Self>, request: &PaidRequest) -> Result<Box<dyn Lease>, Refusal> {
         assert_eq!(request.facts.body_bytes, request.body.len() as u64);
+        self.bodies.lock().unwrap().push(request.body.clone());
         self.asked.send_modify(|asked| *asked += 1);
         if let Some(open) = &self.open {
             open.notified().await;
@@ -241,9 +250,19 @@ impl Session {
     }
 
     pub async fn with(origin: &str, timeouts: Timeouts, refusal: Option<Refusal>, open: Option<Arc<Notify>>) -> Self {
+        Self::of(Provider::Anthropic, origin, timeouts, refusal, open).await
+    }
+
+    pub async fn of(
+        api: Provider,
+        origin: &str,
+        timeouts: Timeouts,
+        refusal: Option<Refusal>,
+        open: Option<Arc<Notify>>,
+    ) -> Self {
         let proxy = ModelProxy::start(ProviderConfig {
-            api: Provider::Anthropic,
-            policy: Arc::new(Anthropic),
+            api,
+            policy: api.policy(),
             origin: origin.parse::<Origin>().unwrap(),
             credential: Credential::from_text(CANARY.to_owned()).unwrap(),
             timeouts,
@@ -251,7 +270,14 @@ impl Session {
         .await
         .unwrap();
         let (send, ends) = mpsc::unbounded_channel();
-        let gate = Arc::new(Gate { refusal, open, asked: watch::Sender::new(0), ends: send, dropped: Arc::default() });
+        let gate = Arc::new(Gate {
+            refusal,
+            open,
+            asked: watch::Sender::new(0),
+            bodies: Mutex::default(),
+            ends: send,
+            dropped: Arc::default(),
+        });
         let (key, guard) = proxy.admit(gate.clone()).unwrap();
         let port = proxy.base_url().rsplit(':').next().unwrap().parse().unwrap();
         Self { proxy, key, guard: Some(guard), gate, ends, port }
