@@ -395,8 +395,10 @@ fn naming<'a>(bytes: &'a [u8], needle: &str) -> impl Iterator<Item = What> + use
 
 fn naming_raw<'a>(bytes: &'a [u8], needle: &str) -> impl Iterator<Item = Raw> + use<'a> {
     let needle = needle.as_bytes().to_vec();
+    // A line that is still being written is not there yet: it is not mirrored either.
     bytes
-        .split(|byte| *byte == b'\n')
+        .split_inclusive(|byte| *byte == b'\n')
+        .filter_map(|line| line.strip_suffix(b"\n"))
         .filter(move |line| !needle.is_empty() && line.windows(needle.len()).any(|window| window == needle))
         .filter_map(|line| serde_json::from_slice(line).ok())
 }

@@ -7,7 +7,6 @@
 //!  turn/completed ─► idle
 //! ```
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,8 +74,6 @@ pub(super) struct Running<'a> {
     withheld: bool,
     /// Calls after whose result the turn ends: they are not answered.
     last_calls: Vec<(String, Arc<str>)>,
-    /// Built-ins that run.
-    builtins: HashSet<String>,
 }
 
 impl<'a> Running<'a> {
@@ -102,7 +99,6 @@ impl<'a> Running<'a> {
             streaming: true,
             withheld: false,
             last_calls: Vec::new(),
-            builtins: HashSet::new(),
         }
     }
 
@@ -221,10 +217,6 @@ impl<'a> Running<'a> {
                     Done::Called { request, call, answer }
                 });
             }
-            Asked::Approval(Approval { item_id: call }) if self.builtins.contains(&call) => {
-                // A command asks again for more of what was allowed: to write where the sandbox ends.
-                self.answer(&request, wire::decision(true)).await;
-            }
             Asked::Approval(Approval { item_id: call }) => {
                 let (calls, rollout) = (self.calls.clone(), self.rollout.clone());
                 self.spawn(async move {
@@ -256,7 +248,6 @@ impl<'a> Running<'a> {
             },
             Done::Observed { request, call, observed } => match observed? {
                 (Observed::Run(effect), ordinal) => {
-                    self.builtins.insert(call.clone());
                     self.answer(&request, wire::decision(true)).await;
                     let rollout = self.rollout.clone();
                     self.spawn(async move {
