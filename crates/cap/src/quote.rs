@@ -263,8 +263,12 @@ fn search_uses(facts: &RequestFacts) -> Result<u64, QuoteError> {
                 tool.kind
             )));
         }
-        let limit =
-            tool.max_uses.ok_or_else(|| unbounded(format!("tool `{}` has no `max_uses`; set one", tool.kind)))?;
+        let limit = tool.max_uses.ok_or_else(|| {
+            unbounded(format!(
+                "tool `{}` may run any number of times; set its `max_uses`, or `max_tool_calls` where the API has that",
+                tool.kind
+            ))
+        })?;
         uses = uses.saturating_add(limit);
     }
     Ok(uses)
