@@ -6,9 +6,9 @@ use std::sync::Arc;
 use agentrun_kernel::{CallId, MessageId, NOT_RUN, NativeCall, NativeWrite, Repair, Survey};
 
 use super::launch::CONFIG_FOLDER;
-use super::response;
 use super::transcript::{Mend, Transcript};
 use super::wire::TOOL_PREFIX;
+use crate::messages;
 use crate::native::{HistoryError, NativeFiles, NativeHistory};
 
 /// What a settled turn ends with, as the model will read it.
@@ -64,7 +64,7 @@ impl NativeHistory for ClaudeHistory {
                 Repair::Response { id, .. } => {
                     let bytes = response(id)
                         .ok_or_else(|| HistoryError::Unrepairable(format!("the records hold no response `{id}`")))?;
-                    let message = response::assemble(&bytes).ok_or_else(|| {
+                    let message = messages::assemble(&bytes).ok_or_else(|| {
                         HistoryError::Unrepairable(format!("the recorded response `{id}` is not a whole message"))
                     })?;
                     mend.response(&message);

@@ -7,7 +7,6 @@ mod barrier;
 mod child;
 mod history;
 mod launch;
-mod response;
 mod session;
 mod shown;
 mod transcript;

@@ -1,11 +1,11 @@
-//! A recorded model response, whole: the stream's events put together into the message they make. Used to write a response back that was
+//! A recorded response of Anthropic Messages, whole: the stream's events put together into the message they make. Used to write a response back that was
 //! paid for and never reached the transcript.
 
 use serde_json::{Map, Value, json};
 
 /// The message in `bytes`: an event stream as it came, or the one JSON object of a request that did not stream. `None` unless it is
 /// whole: half a response is not what was paid for, and a call in it may be cut.
-pub(super) fn assemble(bytes: &[u8]) -> Option<Value> {
+pub(crate) fn assemble(bytes: &[u8]) -> Option<Value> {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(message) = serde_json::from_str::<Value>(&text) {
         return (message.get("type")?.as_str()? == "message").then_some(message);

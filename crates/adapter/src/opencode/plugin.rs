@@ -1,0 +1,100 @@
+//! The script that brings the host's tools into OpenCode. It runs inside the program and does one thing: it asks the host, over loopback
+//! and with a token of this epoch, and gives the answer on word for word. Whatever goes wrong is an error result, never a call that runs.
+
+use serde_json::json;
+
+use crate::tools::ToolSpec;
+
+/// Where the script asks.
+pub(super) struct Endpoint<'a> {
+    pub(super) url: &'a str,
+    pub(super) token: &'a str,
+}
+
+/// The script for these tools.
+pub(super) fn script(endpoint: &Endpoint<'_>, system: &[String], tools: &[ToolSpec]) -> String {
+    let tools: Vec<_> = tools
+        .iter()
+        .map(|tool| json!({ "name": tool.name, "description": tool.description, "schema": tool.input_schema }))
+        .collect();
+    let host = json!({ "url": endpoint.url, "token": endpoint.token, "system": system.join("\n\n"), "tools": tools });
+    // JSON is an expression of the language as it stands.
+    format!("const host = {host}\n{SCRIPT}")
+}
+
+const SCRIPT: &str = r#"
+// Written anew at each start by agentrun.
+const whole = new Map()
+let over = false
+
+// Asked in pieces: the runtime ends any request after 300 seconds, whatever it is told, and a tool may take longer.
+async function call(tool, args, context) {
+  const headers = { authorization: `Bearer ${host.token}`, "content-type": "application/json" }
+  const body = JSON.stringify({ tool, args, message: context.messageID, call: context.callID })
+  for (;;) {
+    const response = await fetch(host.url, { method: "POST", headers, body, signal: context.abort })
+    if (response.status === 202) continue
+    if (!response.ok) throw new Error(`This call was not run: the host answered ${response.status}.`)
+    return response.json()
+  }
+}
+
+export default async () => {
+  const tool = {}
+  for (const { name, description, schema } of host.tools) {
+    tool[name] = {
+      description,
+      args: schema.properties ?? {},
+      async execute(args, context) {
+        const answer = await call(name, args, context)
+        if (answer.end_turn) over = true
+        if (answer.is_error) throw new Error(answer.text)
+        whole.set(context.callID, answer.text)
+        return answer.text
+      },
+    }
+  }
+  return {
+    tool,
+    // As it stands: what is made of `args` drops everything beside the properties.
+    async "tool.definition"(input, output) {
+      const spec = host.tools.find((tool) => tool.name === input.toolID)
+      if (spec) output.jsonSchema = spec.schema
+    },
+    // A long text was cut to its beginning and put into a file that no record has; texts are bounded when they are recorded.
+    async "tool.execute.after"(input, output) {
+      const text = whole.get(input.callID)
+      whole.delete(input.callID)
+      if (text !== undefined && output.metadata?.truncated) {
+        output.output = text
+        output.metadata = { truncated: false }
+      }
+    },
+    async "experimental.chat.system.transform"(input, output) {
+      if (host.system) output.system.splice(0, output.system.length, host.system)
+    },
+    async "chat.message"() {
+      over = false
+    },
+    // The value is delivered: no request follows, and the host aborts what waits here.
+    async "chat.params"() {
+      if (over) await new Promise(() => {})
+    },
+  }
+}
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_is_written_into_the_script_as_data_and_cannot_leave_its_string() {
+        let nasty = "\"; throw 1; //\n`${x}`";
+        let spec = ToolSpec { name: "t".to_owned(), description: nasty.to_owned(), input_schema: json!({}) };
+        let script = script(&Endpoint { url: "http://127.0.0.1:1/", token: "tok" }, &[], &[spec]);
+        let (first, _) = script.split_once('\n').unwrap();
+        let host: serde_json::Value = serde_json::from_str(first.strip_prefix("const host = ").unwrap()).unwrap();
+        assert_eq!(host["tools"][0]["description"], nasty);
+    }
+}
