@@ -2,12 +2,13 @@
 //! and fails closed: a member that is not listed may spend unseen, a block that is not listed may stand for text that is not in the body,
 //! a tool that is not listed may run at the provider.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use agentrun_cap::{CacheWrite, ContextEdits, RequestFacts, ServerTool};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use crate::policy::parts::{self, Part, Text, many, text, unreadable};
 
 /// Members whose spend the response shows, or that cost nothing, beside those that are read.
 const HARMLESS: &[&str] = &[
@@ -57,66 +58,56 @@ const RUN_BY_HARNESS: &[&str] = &[
 /// One sentence on the member that is missing or cannot be read.
 pub(super) fn read(body: &[u8]) -> Result<RequestFacts, String> {
     let mut facts = RequestFacts { body_bytes: body.len() as u64, choices: 1, ..RequestFacts::default() };
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    Request(&mut facts)
-        .deserialize(&mut deserializer)
-        .map_err(|error| format!("the request cannot be priced: {error}"))?;
+    let top: Top = parts::read(body, &mut facts)?;
+    let limited = facts.max_output.is_some();
+    for (given, name) in [(top.has_model, "model"), (limited, "max_tokens"), (top.has_messages, "messages")] {
+        if !given {
+            return Err(unreadable(&format!("missing field `{name}`")));
+        }
+    }
     Ok(facts)
 }
 
-type Text<'de> = Cow<'de, str>;
-
-/// A borrowed text where there is one; `Cow`'s own `Deserialize` always copies.
-#[derive(Deserialize)]
-struct Borrowed<'a>(#[serde(borrow)] Text<'a>);
-
 /// The top of a request.
-struct Request<'f>(&'f mut RequestFacts);
-
-impl<'de> DeserializeSeed<'de> for Request<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
+#[derive(Default)]
+struct Top {
+    has_model: bool,
+    has_messages: bool,
 }
 
-impl<'de> Visitor<'de> for Request<'_> {
-    type Value = ();
+impl<'de> Part<'de> for Top {
+    const WHAT: &'static str = "a Messages request";
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a Messages request")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let facts = self.0;
-        let (mut model, mut messages) = (None, false);
-        while let Some(Borrowed(name)) = members.next_key()? {
-            match name.as_ref() {
-                "model" => model = Some(members.next_value::<Text<'_>>()?.into_owned()),
-                "max_tokens" => facts.max_output = Some(members.next_value()?),
-                "messages" => {
-                    messages = true;
-                    members.next_value_seed(Messages(facts))?;
-                }
-                "system" => members.next_value_seed(Content(facts))?,
-                "tools" => members.next_value_seed(Tools(facts))?,
-                "cache_control" => cache(facts, members.next_value()?),
-                "context_management" => facts.context_edits = edits(members.next_value()?),
-                "service_tier" => facts.service_tier = members.next_value()?,
-                "speed" => facts.speed = members.next_value()?,
-                "inference_geo" => facts.geo = members.next_value()?,
-                harmless if HARMLESS.contains(&harmless) => drop(members.next_value::<IgnoredAny>()?),
-                _ => {
-                    facts.escapes.push(name.into_owned());
-                    members.next_value::<IgnoredAny>()?;
-                }
+    fn member<A: MapAccess<'de>>(
+        &mut self,
+        facts: &mut RequestFacts,
+        name: Text<'de>,
+        members: &mut A,
+    ) -> Result<(), A::Error> {
+        match name.as_ref() {
+            "model" => {
+                facts.model = members.next_value()?;
+                self.has_model = true;
+            }
+            "max_tokens" => facts.max_output = Some(members.next_value()?),
+            "messages" => {
+                self.has_messages = true;
+                many::<Message, A>(facts, members)?;
+            }
+            "system" => many::<Block<'_>, A>(facts, members)?,
+            "tools" => many::<Tool<'_>, A>(facts, members)?,
+            "cache_control" => cache(facts, members.next_value()?),
+            "context_management" => facts.context_edits = edits(members.next_value()?),
+            "service_tier" => facts.service_tier = members.next_value()?,
+            "speed" => facts.speed = members.next_value()?,
+            "inference_geo" => facts.geo = members.next_value()?,
+            harmless if HARMLESS.contains(&harmless) => drop(members.next_value::<IgnoredAny>()?),
+            _ => {
+                facts.escapes.push(name.into_owned());
+                members.next_value::<IgnoredAny>()?;
             }
         }
-        facts.model = model.ok_or_else(|| A::Error::missing_field("model"))?;
-        if facts.max_output.is_none() {
-            return Err(A::Error::missing_field("max_tokens"));
-        }
-        if messages { Ok(()) } else { Err(A::Error::missing_field("messages")) }
+        Ok(())
     }
 }
 
@@ -159,157 +150,91 @@ fn edits(management: Option<Management<'_>>) -> ContextEdits {
     })
 }
 
-/// A seed that reads a list item by item, and takes `null` for none.
-macro_rules! list {
-    ($list:ident of $item:ident, $what:literal) => {
-        struct $list<'f>(&'f mut RequestFacts);
+#[derive(Default)]
+struct Message;
 
-        impl<'de> DeserializeSeed<'de> for $list<'_> {
-            type Value = ();
-            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-                deserializer.deserialize_any(self)
-            }
-        }
+impl<'de> Part<'de> for Message {
+    const WHAT: &'static str = "a message";
 
-        impl<'de> Visitor<'de> for $list<'_> {
-            type Value = ();
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str($what)
-            }
-            fn visit_unit<E>(self) -> Result<(), E> {
-                Ok(())
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-                while items.next_element_seed($item(&mut *self.0))?.is_some() {}
-                Ok(())
-            }
-        }
-
-        struct $item<'f>(&'f mut RequestFacts);
-
-        impl<'de> DeserializeSeed<'de> for $item<'_> {
-            type Value = ();
-            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-                deserializer.deserialize_map(self)
-            }
-        }
-    };
-}
-
-list!(Messages of Message, "a list of messages");
-
-impl<'de> Visitor<'de> for Message<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a message")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(Borrowed(name)) = members.next_key()? {
-            match name.as_ref() {
-                "content" => members.next_value_seed(Content(&mut *self.0))?,
-                "role" => drop(members.next_value::<IgnoredAny>()?),
-                // What else a message may carry is not known to be in the body alone.
-                _ => {
-                    self.0.held_elsewhere = true;
-                    members.next_value::<IgnoredAny>()?;
-                }
+    fn member<A: MapAccess<'de>>(
+        &mut self,
+        facts: &mut RequestFacts,
+        name: Text<'de>,
+        members: &mut A,
+    ) -> Result<(), A::Error> {
+        match name.as_ref() {
+            "content" => many::<Block<'_>, A>(facts, members)?,
+            "role" => drop(members.next_value::<IgnoredAny>()?),
+            // What else a message may carry is not known to be in the body alone.
+            _ => {
+                facts.held_elsewhere = true;
+                members.next_value::<IgnoredAny>()?;
             }
         }
         Ok(())
     }
 }
 
-list!(Tools of Tool, "a list of tools");
+#[derive(Default)]
+struct Tool<'de> {
+    kind: Option<Text<'de>>,
+    max_uses: Option<u64>,
+}
 
-impl<'de> Visitor<'de> for Tool<'_> {
-    type Value = ();
+impl<'de> Part<'de> for Tool<'de> {
+    const WHAT: &'static str = "a tool";
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a tool")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let (mut kind, mut max_uses) = (None::<Text<'de>>, None);
-        while let Some(Borrowed(name)) = members.next_key()? {
-            match name.as_ref() {
-                "type" => kind = members.next_value::<Option<Borrowed<'de>>>()?.map(|text| text.0),
-                "max_uses" => max_uses = members.next_value()?,
-                "cache_control" => cache(self.0, members.next_value()?),
-                _ => drop(members.next_value::<IgnoredAny>()?),
-            }
+    fn member<A: MapAccess<'de>>(
+        &mut self,
+        facts: &mut RequestFacts,
+        name: Text<'de>,
+        members: &mut A,
+    ) -> Result<(), A::Error> {
+        match name.as_ref() {
+            "type" => self.kind = text(members)?,
+            "max_uses" => self.max_uses = members.next_value()?,
+            "cache_control" => cache(facts, members.next_value()?),
+            _ => drop(members.next_value::<IgnoredAny>()?),
         }
-        if let Some(kind) = kind.filter(|kind| !RUN_BY_HARNESS.contains(&kind.as_ref())) {
-            self.0.server_tools.push(ServerTool { kind: kind.into_owned(), max_uses });
+        Ok(())
+    }
+
+    fn end(self, facts: &mut RequestFacts) {
+        if let Some(kind) = self.kind.filter(|kind| !RUN_BY_HARNESS.contains(&kind.as_ref())) {
+            facts.server_tools.push(ServerTool { kind: kind.into_owned(), max_uses: self.max_uses });
+        }
+    }
+}
+
+/// A block of the content of a message, a system prompt or a tool's result. A server tool's result is one alone, and none that is inline.
+#[derive(Default)]
+struct Block<'de> {
+    kind: Option<Text<'de>>,
+    source: Option<Text<'de>>,
+}
+
+impl<'de> Part<'de> for Block<'de> {
+    const WHAT: &'static str = "a content block";
+    const OR_TEXT: bool = true;
+
+    fn member<A: MapAccess<'de>>(
+        &mut self,
+        facts: &mut RequestFacts,
+        name: Text<'de>,
+        members: &mut A,
+    ) -> Result<(), A::Error> {
+        match name.as_ref() {
+            "type" => self.kind = text(members)?,
+            "source" => self.source = members.next_value_seed(Source)?,
+            "content" => many::<Block<'_>, A>(facts, members)?,
+            "cache_control" => cache(facts, members.next_value()?),
+            _ => drop(members.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }
-}
 
-/// The content of a message, a system prompt or a tool's result: a text, or a list of blocks.
-struct Content<'f>(&'f mut RequestFacts);
-
-impl<'de> DeserializeSeed<'de> for Content<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Content<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or a list of blocks")
-    }
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut blocks: A) -> Result<(), A::Error> {
-        while blocks.next_element_seed(Block(&mut *self.0))?.is_some() {}
-        Ok(())
-    }
-    /// A server tool's result is an object: what it stands for may be more than it holds.
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        self.0.held_elsewhere = true;
-        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-}
-
-struct Block<'f>(&'f mut RequestFacts);
-
-impl<'de> DeserializeSeed<'de> for Block<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Block<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a content block")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let facts = self.0;
-        let (mut kind, mut source) = (None::<Text<'de>>, None::<Text<'de>>);
-        while let Some(Borrowed(name)) = members.next_key()? {
-            match name.as_ref() {
-                "type" => kind = Some(members.next_value::<Borrowed<'de>>()?.0),
-                "source" => source = members.next_value_seed(Source)?,
-                "content" => members.next_value_seed(Content(&mut *facts))?,
-                "cache_control" => cache(facts, members.next_value()?),
-                _ => drop(members.next_value::<IgnoredAny>()?),
-            }
-        }
-        let inline = match (kind.as_deref().unwrap_or_default(), source.as_deref()) {
+    fn end(self, facts: &mut RequestFacts) {
+        let inline = match (self.kind.as_deref().unwrap_or_default(), self.source.as_deref()) {
             ("image", source) => {
                 facts.images = facts.images.saturating_add(1);
                 source == Some("base64")
@@ -319,7 +244,6 @@ impl<'de> Visitor<'de> for Block<'_> {
             (kind, _) => INLINE.contains(&kind),
         };
         facts.held_elsewhere |= !inline;
-        Ok(())
     }
 }
 
@@ -347,9 +271,9 @@ impl<'de> Visitor<'de> for Source {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
         let mut kind = None;
-        while let Some(Borrowed(name)) = members.next_key()? {
+        while let Some(name) = members.next_key::<Text<'de>>()? {
             match name.as_ref() {
-                "type" => kind = members.next_value::<Option<Borrowed<'de>>>()?.map(|text| text.0),
+                "type" => kind = text(&mut members)?,
                 _ => drop(members.next_value::<IgnoredAny>()?),
             }
         }
