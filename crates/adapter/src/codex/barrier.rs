@@ -1,6 +1,7 @@
 //! The barriers over a rollout: an effect begins, and a paid request leaves, only once the rollout holds what explains it. The program
 //! acknowledges a message before it writes it down, and writes a call down before it asks for it.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -137,6 +138,17 @@ impl RolloutBarrier {
     pub(super) async fn mirror(&self, durability: Durability) -> Result<(), JournalError> {
         match self.stream() {
             Some(stream) => self.journal.mirror(&[&stream], durability).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Mirrors what a program left that ended in the middle, up to the first result it made up: somebody ended it, it wrote down that its
+    /// calls were cancelled, and those calls may have run.
+    pub(super) async fn mirror_without(&self, unanswered: &HashSet<String>) -> Result<(), JournalError> {
+        self.mirror(Durability::Synced).await?;
+        let Some(stream) = self.stream() else { return Ok(()) };
+        match Rollout::read(&self.read(&stream).await?).made_up(unanswered) {
+            Some(offset) => self.write(NativeWrite { stream, offset, bytes: Arc::from([]) }).await,
             None => Ok(()),
         }
     }

@@ -5,6 +5,8 @@
 //!  session_meta · task_started · [user item · user_message] · model items · token_usage_record · outputs · … · task_complete
 //! ```
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -173,6 +175,23 @@ impl Rollout {
             }
         }
         open
+    }
+
+    /// Where the first result stands of a call in `unanswered`, behind the newest call of its id.
+    pub(super) fn made_up(&self, unanswered: &HashSet<String>) -> Option<u64> {
+        let mut asked = HashSet::new();
+        let mut first = None;
+        for line in &self.lines {
+            match &line.what {
+                What::ModelItem { call: Some(call), .. } if unanswered.contains(&call.id) => {
+                    asked.insert(&call.id);
+                    first = None;
+                }
+                What::Output { call } if asked.remove(call) => first = first.or(Some(line.at)),
+                _ => {}
+            }
+        }
+        first
     }
 
     /// The provider's ids of the responses it holds whole.

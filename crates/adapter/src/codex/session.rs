@@ -6,6 +6,7 @@
 //!     cut ──► kill: a clean tail. Never interrupted, never ended in the middle by its closed input: both write into the history
 //! ```
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -268,8 +269,9 @@ impl AdapterSession for CodexSession {
             }
         };
         let request = program.send("turn/start", params).await;
-        let running =
-            Running::new(&mut program.child, request, self.calls.clone(), self.rollout.clone(), &self.seat, stop);
+        let mut unanswered = HashSet::new();
+        let (calls, rollout) = (self.calls.clone(), self.rollout.clone());
+        let running = Running::new(&mut program.child, request, calls, rollout, &self.seat, stop, &mut unanswered);
         match running.run().await {
             Ok(Ended::By(end @ TurnEnd::Stopped(_))) => {
                 self.end(program, Duration::ZERO).await;
@@ -288,7 +290,7 @@ impl AdapterSession for CodexSession {
             Err((kind, message)) => {
                 let error = failed(program.child, kind, message).await;
                 // The records decide; what is lost here is asked for again.
-                let _ = self.rollout.mirror(Durability::Buffered).await;
+                let _ = self.rollout.mirror_without(&unanswered).await;
                 Err(error)
             }
         }

@@ -7,6 +7,7 @@
 //!  turn/completed ─► idle
 //! ```
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,8 @@ pub(super) struct Running<'a> {
     in_flight: usize,
     /// The model is asked, or answers.
     streaming: bool,
+    /// Calls that were asked for and not answered: any result the history shows for one was made up.
+    unanswered: &'a mut HashSet<String>,
     /// Something was asked that must not be answered: the program ends once no task runs.
     withheld: bool,
     /// Calls after whose result the turn ends: they are not answered.
@@ -84,6 +87,7 @@ impl<'a> Running<'a> {
         rollout: Arc<RolloutBarrier>,
         seat: &'a Seat,
         stop: StopSignal,
+        unanswered: &'a mut HashSet<String>,
     ) -> Self {
         Self {
             child,
@@ -97,6 +101,7 @@ impl<'a> Running<'a> {
             done: mpsc::unbounded_channel(),
             in_flight: 0,
             streaming: true,
+            unanswered,
             withheld: false,
             last_calls: Vec::new(),
         }
@@ -204,6 +209,9 @@ impl<'a> Running<'a> {
             return;
         }
         self.streaming = false;
+        if let Asked::Tool(ToolCalled { call_id: call, .. }) | Asked::Approval(Approval { item_id: call }) = &asked {
+            self.unanswered.insert(call.clone());
+        }
         if self.stop.level() >= StopLevel::Drain {
             // Nothing new begins, and nothing is said about it: the program is ended.
             self.withheld = true;
@@ -241,6 +249,7 @@ impl<'a> Running<'a> {
                     });
                 }
                 Answer::Text { text, is_error, .. } => {
+                    self.unanswered.remove(&call);
                     self.answer(&request, wire::tool_result(&text, is_error)).await;
                     self.streaming = self.in_flight == 0;
                 }
@@ -248,6 +257,7 @@ impl<'a> Running<'a> {
             },
             Done::Observed { request, call, observed } => match observed? {
                 (Observed::Run(effect), ordinal) => {
+                    self.unanswered.remove(&call);
                     self.answer(&request, wire::decision(true)).await;
                     let rollout = self.rollout.clone();
                     self.spawn(async move {
@@ -263,6 +273,7 @@ impl<'a> Running<'a> {
                     });
                 }
                 (Observed::Deny(_), _) => {
+                    self.unanswered.remove(&call);
                     self.answer(&request, wire::decision(false)).await;
                     self.streaming = self.in_flight == 0;
                 }

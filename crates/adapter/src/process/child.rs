@@ -135,16 +135,19 @@ impl Child {
         exit
     }
 
-    /// Ends it: closes stdin, gives it `grace` to end by itself, then kills everything. A grace of zero kills at once. Frames that were
-    /// taken must be read or dropped meanwhile, or a program with much to say cannot end by itself. Dropping the future kills.
+    /// Ends it: closes stdin, gives it `grace` to end by itself, then kills everything. A grace of zero kills at once, with its stdin open: a
+    /// program that sees its input end may write down an interruption that nobody meant. Frames that were taken must be read or dropped
+    /// meanwhile, or a program with much to say cannot end by itself. Dropping the future kills.
     ///
     /// # Errors
     /// [`Lingering`] when something was not gone ten seconds after it was killed.
     pub async fn end(&mut self, grace: Duration) -> Result<Exit, Lingering> {
         self.frames = None;
-        self.close_stdin();
-        if !grace.is_zero() && timeout(grace, self.guarded.wait()).await.is_ok() {
-            return Ok(self.wait().await);
+        if !grace.is_zero() {
+            self.close_stdin();
+            if timeout(grace, self.guarded.wait()).await.is_ok() {
+                return Ok(self.wait().await);
+            }
         }
         self.guarded.kill().await?;
         Ok(self.wait().await)

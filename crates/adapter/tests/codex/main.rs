@@ -4,6 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod ends;
+mod network;
+mod programs;
+mod protocol;
 mod recovery;
 mod rig;
 mod turns;
+mod upstream;

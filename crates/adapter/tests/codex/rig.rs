@@ -1,14 +1,17 @@
 //! A session of the real program on a store in memory and a scripted model, with a tool host that records calls as the runner does.
 
 use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentrun_adapter::codex::CodexAdapter;
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterSession, AgentAdapter as _, Answer, Deltas, Dirs, Journal, ModelApi, ModelEndpoint, Observed, RecordedFiles,
-    Seat, SessionPlan, Start, ToolCall, ToolHost, ToolSpec, Turn, admit,
+    AdapterError, AdapterProfile, AdapterSession, Admission, AgentAdapter, Answer, Checked, Deltas, Dirs, Journal,
+    ModelApi, ModelEndpoint, NativeFiles as _, NativeHistory, Observed, RecordedFiles, Refusal, Seat, SessionPlan,
+    Start, ToolCall, ToolHost, ToolSpec, Turn, admit,
 };
 use agentrun_kernel::{
     Batch, Begun, Body, Bound, Built, CallId, Digest, Drive, EffectKey, EffectKind, EffectSpec, LogKey, MemoryStore,
@@ -119,6 +122,35 @@ pub(crate) struct Rig {
     store: MemoryStore,
     key: SessionKey,
     builtins: Vec<String>,
+    /// Started in place of the real one.
+    program: Option<PathBuf>,
+    scratch: TempDir,
+}
+
+/// The adapter with another program: what `check` finds is the real one.
+struct Instead {
+    adapter: CodexAdapter,
+    program: Option<PathBuf>,
+}
+
+#[async_trait]
+impl AgentAdapter for Instead {
+    fn profile(&self) -> &AdapterProfile {
+        self.adapter.profile()
+    }
+
+    fn history(&self) -> &dyn NativeHistory {
+        self.adapter.history()
+    }
+
+    async fn check(&self, plan: &SessionPlan, prior: Option<&Survey>) -> Result<Checked, Refusal> {
+        let checked = self.adapter.check(plan, prior).await?;
+        Ok(Checked { program: self.program.clone().or(checked.program.clone()), ..checked })
+    }
+
+    async fn open(&self, admission: Admission, seat: Seat) -> Result<Box<dyn AdapterSession>, AdapterError> {
+        self.adapter.open(admission, seat).await
+    }
 }
 
 /// An owner of the session.
@@ -142,12 +174,39 @@ impl Rig {
             store: MemoryStore::new().unwrap(),
             key: SessionKey::new(format!("codex-{}", TurnId::fresh())).unwrap(),
             builtins: Vec::new(),
+            program: None,
+            scratch: tempfile::tempdir().unwrap(),
         }
+    }
+
+    /// A file beside the workspace.
+    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// Starts this shell script in place of the program; `CODEX` in it is the real one.
+    pub(crate) fn with_program(mut self, script: &str) -> Self {
+        let path = self.scratch("program");
+        let script = script.replace("CODEX", std::env::var("AGENTRUN_CODEX").unwrap().as_str());
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        self.program = Some(path);
+        self
     }
 
     pub(crate) fn with_builtins(mut self, names: &[&str]) -> Self {
         self.builtins = names.iter().map(|name| (*name).to_owned()).collect();
         self
+    }
+
+    pub(crate) fn with_the_real_program(self) -> Self {
+        Self { program: None, ..self }
+    }
+
+    /// The harness's history as the records hold it now.
+    pub(crate) async fn native(&self) -> String {
+        let files = RecordedFiles::fold(&self.records().await);
+        files.streams().iter().map(|it| String::from_utf8_lossy(&files.bytes(it).unwrap()).into_owned()).collect()
     }
 
     pub(crate) async fn records(&self) -> Vec<Record> {
@@ -156,7 +215,17 @@ impl Rig {
 
     /// Takes the session, repairs its history by `want`, and opens it in a fresh home.
     pub(crate) async fn own(&self, work: Work, want: &[Repair]) -> Owner {
-        let adapter = CodexAdapter::new();
+        self.own_with(work, want, &|_| None).await
+    }
+
+    /// The same, with the recorded responses.
+    pub(crate) async fn own_with(
+        &self,
+        work: Work,
+        want: &[Repair],
+        response: &(dyn Fn(&str) -> Option<Arc<[u8]>> + Sync),
+    ) -> Owner {
+        let adapter = Instead { adapter: CodexAdapter::new(), program: self.program.clone() };
         let program = std::env::var_os("AGENTRUN_CODEX");
         assert!(
             program.is_some(),
@@ -178,7 +247,7 @@ impl Rig {
             native_session: None,
         })]);
         drive.append(Batch::of(bodies), None).await.unwrap();
-        for write in adapter.history().repair(&files, want, &|_| None).unwrap() {
+        for write in adapter.history().repair(&files, want, response).unwrap() {
             files.apply(&write);
             drive.append(Batch::of([Body::Native(write)]), None).await.unwrap();
         }
