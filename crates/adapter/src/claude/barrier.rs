@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use super::history::session_of;
 use super::launch::CONFIG_FOLDER;
 use super::transcript::{Transcript, holds_call, holds_message, holds_results, results_of, results_sent};
+use crate::calls::CallBarrier;
 use crate::journal::{Journal, JournalError, Tail};
 use crate::seat::RequestBarrier;
 
@@ -49,21 +50,6 @@ impl TranscriptBarrier {
     /// The turn that begins is about this message: no request is paid until the transcript holds it.
     pub(super) fn expect_message(&self, id: &str) {
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.to_owned());
-    }
-
-    /// Waits until the transcript holds the call; answers what explains it and how many results its id already has.
-    pub(super) async fn before_call(&self, call: &str) -> Result<(Tail, u32), JournalError> {
-        let ordinal = Mutex::new(0);
-        let seen = |bytes: &[u8]| {
-            let holds = holds_call(bytes, call);
-            if holds {
-                *ordinal.lock().unwrap_or_else(PoisonError::into_inner) = results_of(bytes, call);
-            }
-            holds
-        };
-        let tail = self.wait(seen).await?;
-        let ordinal = *ordinal.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((tail, ordinal))
     }
 
     /// Mirrors what is there.
@@ -113,6 +99,23 @@ impl TranscriptBarrier {
             let _ = self.stream.set(found);
         }
         self.stream.get().map(String::as_str)
+    }
+}
+
+#[async_trait]
+impl CallBarrier for TranscriptBarrier {
+    async fn before_call(&self, call: &str) -> Result<(Tail, u32), JournalError> {
+        let ordinal = Mutex::new(0);
+        let seen = |bytes: &[u8]| {
+            let holds = holds_call(bytes, call);
+            if holds {
+                *ordinal.lock().unwrap_or_else(PoisonError::into_inner) = results_of(bytes, call);
+            }
+            holds
+        };
+        let tail = self.wait(seen).await?;
+        let ordinal = *ordinal.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((tail, ordinal))
     }
 }
 

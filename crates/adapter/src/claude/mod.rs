@@ -4,7 +4,6 @@
 
 mod adapter;
 mod barrier;
-mod child;
 mod history;
 mod launch;
 mod session;

@@ -13,13 +13,13 @@ use async_trait::async_trait;
 use serde::Deserialize as _;
 
 use super::barrier::TranscriptBarrier;
-use super::child::Child;
 use super::launch::{Entry, Launch};
 use super::turn::{Offered, Running};
 use super::wire::{self, Asked, Initialized, Line};
 use crate::adapter::{Admission, Capabilities};
 use crate::error::{AdapterError, AdapterErrorKind};
 use crate::journal::JournalError;
+use crate::process::{Dialogue, Spawn};
 use crate::seat::{ModelEndpoint, RequestBarrier, Seat};
 use crate::session::{AdapterSession, CloseReport, NativeIdentity, Start, Turn, TurnEnd};
 
@@ -38,7 +38,7 @@ pub(super) struct ClaudeSession {
     /// The transcript was there when the session was opened.
     restored: bool,
     offered: Arc<Offered>,
-    child: Option<Child>,
+    child: Option<Dialogue>,
     identity: Option<NativeIdentity>,
 }
 
@@ -52,7 +52,7 @@ impl ClaudeSession {
     }
 
     /// Starts the program and waits until it answers `initialize`. Answers what it said before that and is still to be heard.
-    async fn start(&mut self, entry: Entry<'_>) -> Result<(Child, Vec<Line>), AdapterError> {
+    async fn start(&mut self, entry: Entry<'_>) -> Result<(Dialogue, Vec<Line>), AdapterError> {
         let checked = self.admission.checked();
         let ModelEndpoint::Http { base_url, key, .. } = &self.seat.model else {
             return Err(AdapterError::new(
@@ -73,8 +73,11 @@ impl ClaudeSession {
             base_url,
             key,
         };
-        let mut child = Child::start(program, &launch, &self.seat.dirs.workspace, &self.seat.marker)
-            .map_err(|error| AdapterError::new(AdapterErrorKind::Spawn, error.to_string()))?;
+        let mut spawn =
+            Spawn::new(program, &self.seat.dirs.workspace, self.seat.marker.clone()).args(launch.arguments());
+        spawn.env = launch.environment();
+        let mut child =
+            Dialogue::start(&spawn).map_err(|error| AdapterError::new(AdapterErrorKind::Spawn, error.to_string()))?;
         let tools = self.offered.tools();
         child.tell(&wire::initialize(INITIALIZE, &checked.plan.system, &tools)).await;
         let answered = tokio::time::timeout(START_DEADLINE, initialized(&mut child, &tools)).await;
@@ -122,10 +125,10 @@ enum NotReady {
 }
 
 /// Hears the program until it answers `initialize`.
-async fn initialized(child: &mut Child, tools: &[wire::Tool]) -> Result<(Initialized, Vec<Line>), NotReady> {
+async fn initialized(child: &mut Dialogue, tools: &[wire::Tool]) -> Result<(Initialized, Vec<Line>), NotReady> {
     let mut early = Vec::new();
     loop {
-        let line = child.line().await.ok_or(NotReady::Ended)?;
+        let line = child.line(wire::read).await.ok_or(NotReady::Ended)?;
         match line.map_err(|error| NotReady::Said(error.to_string()))? {
             Line::Answers { request_id, answer } if request_id == INITIALIZE => {
                 let said = Initialized::deserialize(answer.map_err(NotReady::Said)?);
@@ -228,7 +231,7 @@ impl AdapterSession for ClaudeSession {
 
 impl ClaudeSession {
     /// Ends the program: it leaves by itself when its input ends, in about 30 ms when it is idle. What it wrote to its end is mirrored.
-    async fn end(&self, child: Child, grace: Duration) -> CloseReport {
+    async fn end(&self, child: Dialogue, grace: Duration) -> CloseReport {
         let ended = child.end(grace).await;
         // The records decide; what is lost here is asked for again.
         let _ = self.transcript.mirror(Durability::Synced).await;
@@ -244,7 +247,7 @@ fn not_placed(error: DriveError) -> AdapterError {
 }
 
 /// The error of a program that is ended for it, with its exit code where it had ended by itself.
-async fn failed(child: Child, kind: AdapterErrorKind, message: impl Into<String>) -> AdapterError {
+async fn failed(child: Dialogue, kind: AdapterErrorKind, message: impl Into<String>) -> AdapterError {
     let by_itself = matches!(kind, AdapterErrorKind::Exited { .. });
     let ended = child.end(if by_itself { LAST_WORDS } else { Duration::ZERO }).await;
     let kind = if by_itself { AdapterErrorKind::Exited { code: ended.code } } else { kind };

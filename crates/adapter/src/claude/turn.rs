@@ -8,23 +8,21 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{CallId, OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal};
+use agentrun_kernel::{OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::barrier::TranscriptBarrier;
-use super::child::Child;
 use super::history::tool_name;
 use super::wire::{self, Asked, Assistant, Hook, HookInput, Lifecycle, Line, McpMessage, TOOL_PREFIX, TurnResult};
+use crate::calls::{Calls, Failure, STALL, above, finish, unknown, until, unwind};
 use crate::error::AdapterErrorKind;
-use crate::journal::{JournalError, Tail};
+use crate::process::Dialogue;
 use crate::seat::Seat;
 use crate::session::TurnEnd;
-use crate::tools::{Answer, Observed, ToolCall, ToolHost};
+use crate::tools::{Answer, Observed, ToolHost};
 
-/// Nothing said for this long, with no call of ours running, is no work but a stall. A model may think for minutes.
-const STALL: Duration = Duration::from_secs(600);
 /// How long an interrupted turn may take to end in the program's own way.
 const INTERRUPT_DEADLINE: Duration = Duration::from_secs(5);
 /// The reason the program records for a turn that ended with its delivery.
@@ -33,13 +31,15 @@ const DELIVERED: &str = "delivered";
 /// What the model may call.
 pub(super) struct Offered {
     host: Arc<dyn ToolHost>,
+    calls: Calls,
     builtins: HashSet<String>,
     transcript: Arc<TranscriptBarrier>,
 }
 
 impl Offered {
     pub(super) fn new(builtins: &[String], host: Arc<dyn ToolHost>, transcript: Arc<TranscriptBarrier>) -> Self {
-        Self { host, builtins: builtins.iter().cloned().collect(), transcript }
+        let calls = Calls::new(host.clone(), transcript.clone());
+        Self { host, calls, builtins: builtins.iter().cloned().collect(), transcript }
     }
 
     /// The host's tools as the program is told of them.
@@ -57,38 +57,6 @@ impl Offered {
             _ => Whose::Nobody,
         }
     }
-
-    /// A host tool's call: behind the barrier, as a recorded effect.
-    async fn call(&self, call: &str, tool: &str, arguments: Value) -> Result<Answer, Restart> {
-        match self.transcript.before_call(call).await {
-            Ok((tail, ordinal)) => self.host.call(tool_call(call, tool, arguments, ordinal, tail)).await,
-            Err(error) => not_begun(error).map(|text| Answer::Text { text, is_error: true, end_turn: false }),
-        }
-    }
-
-    async fn observe(&self, call: &str, tool: &str, arguments: Value) -> Result<Observed, Restart> {
-        match self.transcript.before_call(call).await {
-            Ok((tail, ordinal)) => self.host.observe(tool_call(call, tool, arguments, ordinal, tail)).await,
-            Err(error) => not_begun(error).map(Observed::Deny),
-        }
-    }
-
-    /// A tool nobody offered: the host is told, which ends the node. There is nothing to answer: the program has done that.
-    async fn unknown(&self, call: &str, tool: &str, arguments: Value) -> Result<Answer, Restart> {
-        self.host.call(tool_call(call, tool_name(tool), arguments, 0, Tail::none())).await
-    }
-}
-
-fn tool_call(call: &str, tool: &str, arguments: Value, ordinal: u32, tail: Tail) -> ToolCall {
-    ToolCall { call: CallId(call.to_owned()), tool: tool.to_owned(), arguments, ordinal, tail }
-}
-
-/// What the model is told of a call whose barrier failed.
-fn not_begun(error: JournalError) -> Result<Arc<str>, Restart> {
-    match error {
-        JournalError::Drive(agentrun_kernel::DriveError::Restart(restart)) => Err(restart),
-        error => Ok(Arc::from(format!("This call was not run, because it could not be recorded first: {error}"))),
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,12 +73,9 @@ enum Done {
     Unknown(Result<Answer, Restart>),
 }
 
-/// Why a turn failed.
-type Failure = (AdapterErrorKind, String);
-
 /// A turn that runs.
 pub(super) struct Running<'a> {
-    child: &'a mut Child,
+    child: &'a mut Dialogue,
     seat: &'a Seat,
     offered: Arc<Offered>,
     stop: StopSignal,
@@ -140,7 +105,7 @@ pub(super) struct Running<'a> {
 
 impl<'a> Running<'a> {
     pub(super) fn new(
-        child: &'a mut Child,
+        child: &'a mut Dialogue,
         message: &str,
         offered: Arc<Offered>,
         seat: &'a Seat,
@@ -195,7 +160,7 @@ impl<'a> Running<'a> {
             let mut rises = self.stop.clone();
             tokio::select! {
                 restart = &mut lost => return Err(unwind(restart)),
-                line = self.child.line() => {
+                line = self.child.line(wire::read) => {
                     heard = Instant::now();
                     let Some(line) = line.transpose().map_err(|error| (AdapterErrorKind::Protocol, error.to_string()))?
                     else {
@@ -311,7 +276,7 @@ impl<'a> Running<'a> {
 
     fn report_unknown(&mut self, call: String, name: String, arguments: Value) {
         let offered = self.offered.clone();
-        self.spawn(async move { Done::Unknown(offered.unknown(&call, &name, arguments).await) });
+        self.spawn(async move { Done::Unknown(unknown(&*offered.host, &call, tool_name(&name), arguments).await) });
     }
 
     fn spawn(&mut self, task: impl Future<Output = Done> + Send + 'static) {
@@ -369,7 +334,7 @@ impl<'a> Running<'a> {
             Whose::Builtin => {
                 let offered = self.offered.clone();
                 self.spawn(async move {
-                    let observed = offered.observe(&call, &name, tool_input).await;
+                    let observed = offered.calls.observe(&call, &name, tool_input).await;
                     Done::Observed { request, call, observed }
                 });
             }
@@ -389,7 +354,7 @@ impl<'a> Running<'a> {
         let arguments = part("arguments").unwrap_or_else(|| serde_json::json!({}));
         let offered = self.offered.clone();
         self.spawn(async move {
-            let answer = offered.call(&call, &tool, arguments).await;
+            let answer = offered.calls.call(&call, &tool, arguments).await;
             Done::Called { request, message, call, answer }
         });
     }
@@ -421,35 +386,5 @@ impl<'a> Running<'a> {
 
     async fn answer(&self, request: &str, response: Value) {
         self.child.tell(&wire::answer(request, response)).await;
-    }
-}
-
-async fn finish(effect: OpenEffect, outcome: Outcome) -> Result<(), Failure> {
-    match effect.finish(outcome, Vec::new(), None).await {
-        Ok(_) => Ok(()),
-        Err(unfinished) => Err(match unfinished.error {
-            agentrun_kernel::DriveError::Restart(restart) => unwind(restart),
-            error => (AdapterErrorKind::History, format!("the outcome of a built-in was not recorded: {error}")),
-        }),
-    }
-}
-
-fn unwind(restart: Restart) -> Failure {
-    let message = restart.to_string();
-    (AdapterErrorKind::Restart(restart), message)
-}
-
-const fn above(level: StopLevel) -> StopLevel {
-    match level {
-        StopLevel::Run => StopLevel::Drain,
-        StopLevel::Drain => StopLevel::Interrupt,
-        StopLevel::Interrupt | StopLevel::Kill => StopLevel::Kill,
-    }
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

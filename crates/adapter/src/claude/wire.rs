@@ -369,14 +369,6 @@ impl Tool {
     }
 }
 
-/// A line to the program, newline and all.
-pub(super) fn line(value: &Value) -> Vec<u8> {
-    // `to_string` of a `Value` escapes every control character, so that the text is one line.
-    let mut bytes = value.to_string().into_bytes();
-    bytes.push(b'\n');
-    bytes
-}
-
 /// The first line: hooks, host tools with their manifests (without them a resumed turn may ask the model before it knows the tools), and
 /// the system prompt, which so stays out of the argument list that every process on the machine can read.
 pub(super) fn initialize(request_id: &str, system: &[String], tools: &[Tool]) -> Value {
@@ -544,7 +536,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_always_one_line() {
-        let bytes = line(&user("u", "a\nb\u{2028}c\u{0}"));
+        let bytes = (user("u", "a\nb\u{2028}c\u{0}").to_string() + "\n").into_bytes();
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
         assert_eq!(bytes.last(), Some(&b'\n'));
     }

@@ -45,6 +45,7 @@ impl Dialogue {
 
     /// Tells it a line. A program that takes no more input has ended, or will: its output says so.
     pub(crate) async fn tell(&self, line: &Value) {
+        // `to_string` of a `Value` escapes every control character, so that the text is one line.
         let mut bytes = line.to_string().into_bytes();
         bytes.push(b'\n');
         let _ = self.stdin.send(bytes).await;
