@@ -5,12 +5,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentrun_kernel::{CallId, DriveError, Restart, StopLevel, StopSignal};
+use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
 use super::mirror::Mirror;
+use super::timeline::Timeline;
 use crate::calls::unknown;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, Tail};
+use crate::seat::RequestBarrier;
 use crate::tools::{Answer, ToolCall, ToolHost, ToolSpec};
 
 /// Which call: the program's id of the message it stands in, and the provider's of the call.
@@ -121,7 +124,7 @@ impl Offered {
     }
 
     /// A tool nobody offers: the program has answered the model by itself, and the host is told once, which ends the node.
-    pub(super) fn report_unknown(self: &Arc<Self>, name: Name, tool: String, arguments: Value) {
+    fn report_unknown(self: &Arc<Self>, name: Name, tool: String, arguments: Value) {
         let mut turn = self.lock();
         if turn.told.contains(&name) {
             return;
@@ -136,6 +139,22 @@ impl Offered {
             it.ended(answer);
             it.changed.notify_one();
         });
+    }
+
+    /// Tells the host of every call of a tool nobody offers among the answers to `message`. Whether there was one.
+    pub(super) fn look_for_unknown(self: &Arc<Self>, timeline: &Timeline, message: &str, from: usize) -> bool {
+        let mut found = false;
+        for answer in timeline.answers(message, from) {
+            for call in answer.calls() {
+                // Its own words on it are the error; a call of an offered tool reaches the script.
+                if call.status() == "error" && !self.specs().iter().any(|spec| spec.name == call.tool) {
+                    found = true;
+                    let name = (answer.id.clone(), call.id.to_owned());
+                    self.report_unknown(name, call.tool.to_owned(), call.arguments().clone());
+                }
+            }
+        }
+        found
     }
 
     /// Notes how a call ended; its answer, if there is one to give.
@@ -160,5 +179,24 @@ impl Offered {
 
     fn lock(&self) -> MutexGuard<'_, TurnCalls> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the gate asks before each paid request.
+pub(super) struct Barrier(pub(super) Arc<Offered>);
+
+#[async_trait]
+impl RequestBarrier for Barrier {
+    async fn before_request(&self, body: &[u8]) -> Result<Tail, JournalError> {
+        let Self(offered) = self;
+        let standing = offered.standing();
+        if standing.delivered || standing.withheld {
+            return Err(JournalError::Ended);
+        }
+        let tail = offered.mirror.before_request(body).await?;
+        let Some(message) = offered.mirror.expected() else { return Ok(tail) };
+        // The node ends with such a call; what it would ask next is not paid for.
+        let unknown = offered.mirror.known(|log| offered.look_for_unknown(log, &message, 0)).await;
+        if unknown { Err(JournalError::Ended) } else { Ok(tail) }
     }
 }

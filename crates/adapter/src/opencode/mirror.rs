@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentrun_kernel::Durability;
-use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::MutexGuard;
 
@@ -19,7 +18,6 @@ use super::api::{Api, ApiError};
 use super::timeline::{Event, Line, STREAM, Timeline};
 use crate::journal::{Journal, JournalError, Tail};
 use crate::native::HistoryError;
-use crate::seat::RequestBarrier;
 
 /// A read takes 20 ms, on a busy machine a second. Past this, the call is denied and the request refused.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -107,6 +105,11 @@ impl Mirror {
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.to_owned());
     }
 
+    /// What was read of the log so far.
+    pub(super) async fn known<T>(&self, look: impl FnOnce(&Timeline) -> T) -> T {
+        look(&*self.timeline.lock().await)
+    }
+
     /// What the log says now.
     pub(super) async fn now<T>(&self, look: impl FnOnce(&Timeline) -> T) -> Result<T, JournalError> {
         self.read().await.map(|timeline| look(&timeline))
@@ -122,6 +125,24 @@ impl Mirror {
             })
             .await?;
         Ok(SeenCall { tool, arguments, ordinal, tail })
+    }
+
+    /// Waits until the log holds the turn's message and every result the request has; answers what is not mirrored of it.
+    pub(super) async fn before_request(&self, body: &[u8]) -> Result<Tail, JournalError> {
+        let message = self.expected();
+        let sent = results_sent(body);
+        let held = |timeline: &Timeline| {
+            let taken = message.as_deref().is_none_or(|id| timeline.row(id).is_some_and(|row| row.ours().is_some()));
+            // A call without a result is sent as one that was interrupted, so it is enough that the log has as many.
+            let calls = |id: &str| timeline.calls().filter(|(_, call)| call.id == id).count();
+            (taken && sent.iter().all(|(id, count)| calls(id) >= *count)).then_some(())
+        };
+        self.wait(held).await.map(|((), tail)| tail)
+    }
+
+    /// The program's id of the message of the turn that runs.
+    pub(super) fn expected(&self) -> Option<String> {
+        self.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Mirrors what is there.
@@ -185,21 +206,6 @@ impl Mirror {
 
     fn io(&self, error: io::Error) -> JournalError {
         JournalError::Io { path: self.file.clone(), error }
-    }
-}
-
-#[async_trait]
-impl RequestBarrier for Mirror {
-    async fn before_request(&self, body: &[u8]) -> Result<Tail, JournalError> {
-        let message = self.message.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let sent = results_sent(body);
-        let held = |timeline: &Timeline| {
-            let taken = message.as_deref().is_none_or(|id| timeline.row(id).is_some_and(|row| row.ours().is_some()));
-            // A call without a result is sent as one that was interrupted, so it is enough that the log has as many.
-            let calls = |id: &str| timeline.calls().filter(|(_, call)| call.id == id).count();
-            (taken && sent.iter().all(|(id, count)| calls(id) >= *count)).then_some(())
-        };
-        self.wait(held).await.map(|((), tail)| tail)
     }
 }
 

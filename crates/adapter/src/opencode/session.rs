@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::callback::Callback;
-use super::calls::Offered;
+use super::calls::{Barrier, Offered};
 use super::ids;
 use super::launch::Launch;
 use super::mend;
@@ -169,7 +169,7 @@ impl AdapterSession for OpenCodeSession {
     }
 
     fn request_barrier(&self) -> Option<Arc<dyn RequestBarrier>> {
-        Some(self.mirror.clone())
+        Some(Arc::new(Barrier(self.offered.clone())))
     }
 
     async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {

@@ -195,16 +195,8 @@ impl Running<'_> {
             let taken = row.is_some_and(|row| {
                 row.ours().is_some() && part.as_ref().is_none_or(|part| row.parts.contains_key(part))
             });
-            let mut answered_calls = true;
-            for answer in timeline.answers(message, *from) {
-                for call in answer.calls() {
-                    answered_calls &= call.is_answered();
-                    if call.status() == "error" && !self.offered.specs().iter().any(|spec| spec.name == call.tool) {
-                        let name = (answer.id.clone(), call.id.to_owned());
-                        self.offered.report_unknown(name, call.tool.to_owned(), call.arguments().clone());
-                    }
-                }
-            }
+            self.offered.look_for_unknown(timeline, message, *from);
+            let answered_calls = timeline.answers(message, *from).flat_map(|it| it.calls()).all(|it| it.is_answered());
             let (standing, asks) = (timeline.standing(message, *from), timeline.asks(message));
             Look { standing, taken, asks, answered_calls, next: timeline.next }
         };

@@ -1,0 +1,166 @@
+//! A turn from its message to the idle program.
+
+use agentrun_adapter::{JournalError, ModelApi, TurnEnd};
+use agentrun_kernel::Body;
+use agentrun_testing::script::Step;
+use serde_json::json;
+
+use crate::rig::{Rig, Work, calls, result_sent, texts, times_sent};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b69_a_host_tool_is_called_once_behind_its_recorded_call_and_the_model_sees_its_text() {
+    let rig = Rig::new(vec![calls(&[("work", json!({"a": 1}))]), Step::says("done")]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    assert_eq!(owner.calls(), [("call_work_0".to_owned(), "work".to_owned(), 0)]);
+    let requests = rig.model.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(times_sent(&requests[0], "do it"), 1);
+    assert!(result_sent(&requests[1], "call_work_0").to_string().contains("work done"));
+    // Inv. 7: the call stands in the native history before, or in the same batch as, its intent.
+    let records = rig.records().await;
+    let intent = records.iter().position(|record| matches!(record.body, Body::Intent(_))).unwrap();
+    let native: Vec<u8> = records[..intent]
+        .iter()
+        .filter_map(|record| match &record.body {
+            Body::Native(write) => Some(write.bytes.to_vec()),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    assert!(String::from_utf8(native).unwrap().contains("call_work_0"));
+    let identity = owner.session.native().unwrap();
+    assert_eq!((identity.version.as_str(), identity.resumed), ("1.18.33", false));
+    owner.close().await;
+    rig.assert_valid().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b17_a_long_result_reaches_the_model_whole() {
+    let rig = Rig::new(vec![calls(&[("work", json!({"characters": 480_000}))]), Step::says("done")]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    owner.close().await;
+    let sent = result_sent(&rig.model.requests()[1], "call_work_0");
+    assert_eq!(sent.as_str().map(str::len), Some(480_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_submit_ends_the_turn_with_no_further_request() {
+    let rig = Rig::new(vec![calls(&[("submit", json!({"value": 1}))]), Step::says("never asked")]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    owner.close().await;
+    assert_eq!(rig.model.requests().len(), 1);
+    // Its history is clean: a next message sees the submit and its answer, and nothing is taken up by itself.
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    assert!(owner.survey.ended && owner.survey.resumable);
+    let turn = owner.place("and now?").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    assert!(owner.session.native().unwrap().resumed);
+    owner.close().await;
+    let requests = rig.model.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!((times_sent(&requests[1], "do it"), times_sent(&requests[1], "and now?")), (1, 1));
+    assert!(result_sent(&requests[1], "call_submit_0").to_string().contains("submit done"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_messages_are_two_turns_of_one_program() {
+    let rig = Rig::new(vec![Step::says("one"), Step::says("two")]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    for text in ["first", "second"] {
+        let turn = owner.place(text).await;
+        assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+        owner.end_turn().await;
+    }
+    owner.close().await;
+    let requests = rig.model.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!((times_sent(&requests[1], "first"), times_sent(&requests[1], "second")), (1, 1));
+    rig.assert_valid().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b92_a_tool_nobody_offered_is_told_to_the_host_by_its_own_name_before_more_is_paid() {
+    for called in ["nosuch", "bash"] {
+        let rig = Rig::new(vec![
+            calls(&[(called, json!({"command": "touch made", "description": "d"}))]),
+            Step::says("done"),
+        ]);
+        let mut owner = rig.own(Work::Answers, &[]).await;
+        let barrier = owner.session.request_barrier().unwrap();
+        let turn = owner.place("do it").await;
+        owner.session.run_turn(turn).await.unwrap();
+        // What the gate does before it admits a next request.
+        let next = rig.model.requests().pop().unwrap().body.to_string();
+        assert!(matches!(barrier.before_request(next.as_bytes()).await, Err(JournalError::Ended)));
+        let tools: Vec<_> = owner.calls().into_iter().map(|(_, tool, _)| tool).collect();
+        assert_eq!(tools, [called]);
+        assert!(!rig.workspace.path().join("made").exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f09_the_request_barrier_holds_until_the_log_has_the_message_and_every_result() {
+    let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let barrier = owner.session.request_barrier().unwrap();
+    let turn = owner.place("do it").await;
+    owner.session.run_turn(turn).await.unwrap();
+    let held = rig.model.requests()[1].body.to_string();
+    drop(barrier.before_request(held.as_bytes()).await.unwrap());
+    let lacks = held.replace("call_work_0", "call_of_no_history");
+    let waits = tokio::time::timeout(std::time::Duration::from_millis(500), barrier.before_request(lacks.as_bytes()));
+    assert!(waits.await.is_err(), "a result the log lacks must hold the request");
+    // It holds the session's records.
+    drop(barrier);
+    owner.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b25_the_model_is_told_what_the_node_says_and_nothing_of_the_work_trees() {
+    let rig = Rig::new(vec![Step::says("done")]);
+    for file in ["AGENTS.md", "CLAUDE.md", "opencode.json"] {
+        let text = if file.ends_with("json") { r#"{"instructions":["AGENTS.md"]}"# } else { "the work tree's words" };
+        std::fs::write(rig.workspace.path().join(file), text).unwrap();
+    }
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    owner.close().await;
+    let requests = rig.model.all_requests();
+    assert_eq!(requests.len(), 1, "no side call");
+    assert_eq!(texts(&requests[0]), ["You are a test.", "do it"]);
+    let offered: Vec<_> =
+        requests[0].body["tools"].as_array().unwrap().iter().map(|it| it["function"].clone()).collect();
+    let names: Vec<_> = offered.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["submit", "work"]);
+    assert_eq!(offered[1]["parameters"], json!({"type": "object"}), "the schema as it stands");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anthropic_messages_carry_a_turn_too() {
+    let rig = Rig::new(vec![calls(&[("work", json!({"a": 1}))]), Step::says("done")]).speaking(ModelApi::Messages);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let barrier = owner.session.request_barrier().unwrap();
+    let turn = owner.place("do it").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    let requests = rig.model.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(times_sent(&requests[1], "do it"), 1);
+    assert!(result_sent(&requests[1], "call_work_0").to_string().contains("work done"));
+    drop(barrier.before_request(requests[1].body.to_string().as_bytes()).await.unwrap());
+    drop(barrier);
+    owner.close().await;
+    rig.assert_valid().await;
+}
