@@ -10,6 +10,7 @@ mod canary;
 mod delivered;
 mod harness;
 mod killed;
+mod moments;
 mod processes;
 mod submit;
 mod takeover;

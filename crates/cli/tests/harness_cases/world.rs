@@ -278,6 +278,11 @@ impl Running {
         Process::of(self.child.id()).expect("the program runs")
     }
 
+    /// The same, unless it has ended.
+    pub(crate) fn process_now(&self) -> Option<Process> {
+        Process::of(self.child.id())
+    }
+
     /// The events it has printed so far.
     pub(crate) fn events(&self) -> Vec<Value> {
         lines(&self.stdout.lock().unwrap())
