@@ -4,8 +4,10 @@
 
 mod raw;
 
+use std::io::{ErrorKind, Read};
+
 use agentrun_testing::scripted::ScriptedModel;
-use raw::{Reply, model, reply, send};
+use raw::{Reply, model, read_chunk, reply, send};
 use serde_json::{Value, json};
 
 const RESPONSES: &str = "/v1/responses";
@@ -265,6 +267,20 @@ fn cut_and_corrupt_answers_count_events_in_every_api() {
             .filter_map(|line| line.strip_prefix("data: "))
             .filter(|data| *data != "[DONE]" && serde_json::from_str::<Value>(data).is_err());
         assert_eq!(broken.count(), 1, "{path}");
+    }
+}
+
+#[test]
+fn a_stalled_answer_stays_open_and_silent_in_every_api() {
+    for (path, body) in [(RESPONSES, responses("hi", true)), (CHAT, chat("hi", true))] {
+        let model = model(&json!({"steps": [{"text": "A sentence.", "stall_after_events": 2}, {"text": "next"}]}));
+        let mut reply = post(&model, path, &body);
+        let came: String = (0..2).map(|_| String::from_utf8(read_chunk(&mut reply.body).unwrap()).unwrap()).collect();
+        assert_eq!(events(&came).len(), 2);
+        // Another request is answered meanwhile, so the silence below is no want of time.
+        assert_eq!(post(&model, path, &body).status, 200);
+        reply.body.get_ref().set_nonblocking(true).unwrap();
+        assert_eq!(reply.body.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "neither bytes nor an end");
     }
 }
 

@@ -268,7 +268,8 @@ mod tests {
             (r#""max_tokens":5"#, Some(5)),
             (r#""max_completion_tokens":6"#, Some(6)),
             (r#""max_tokens":5,"max_completion_tokens":6"#, Some(6)),
-            (r#""max_completion_tokens":null,"max_tokens":5"#, Some(5)),
+            (r#""max_tokens":6,"max_completion_tokens":5"#, Some(6)),
+            (r#""max_tokens":5,"max_completion_tokens":null"#, Some(5)),
             (r#""max_tokens":null"#, None),
         ] {
             assert_eq!(with(members).max_output, limit, "{members}");
