@@ -400,41 +400,59 @@ impl StoreError {
     }
 }
 
-/// What a writer carries and no caller can forge: its place, its fence and the way to the backend.
-pub(crate) trait WriterBackend: Send + Sync {
-    /// Hands one encoded session batch over; resolves as its durability asks.
+/// The way from a writer to its store: what a store of your own implements beside [`SessionStore`]. Only the store holds one, so only
+/// the store makes a [`SessionWriter`] that can write to it.
+pub trait WriterBackend: Send + Sync {
+    /// Hands one encoded session batch over; the receiver resolves as its durability asks. Dropping the receiver cancels nothing, and a
+    /// sender dropped without an answer reads as [`AppendError::Unknown`].
     fn append(&self, append: FencedAppend) -> tokio::sync::oneshot::Receiver<Result<Seq, AppendError>>;
 }
 
-/// One session batch as the backend gets it.
+/// One session batch as the store gets it. It lands only if, in one atomic step with the write, the newest open of `key` is
+/// (`epoch`, `nonce`), the log's last seq is `last`, and `also` is at its expected seq.
 #[derive(Debug)]
-pub(crate) struct FencedAppend {
-    pub(crate) key: SessionKey,
-    pub(crate) epoch: Epoch,
-    pub(crate) nonce: Nonce,
+pub struct FencedAppend {
+    /// The session.
+    pub key: SessionKey,
+    /// The writer's fence, with `nonce`.
+    pub epoch: Epoch,
+    /// Drawn at the open that made the writer.
+    pub nonce: Nonce,
     /// The writer's last seq: the batch lands right behind it or not at all.
-    pub(crate) last: Seq,
-    pub(crate) frames: Vec<Frame>,
-    pub(crate) durability: Durability,
+    pub last: Seq,
+    /// The records, dense from `last` on.
+    pub frames: Vec<Frame>,
+    /// When they must be durable.
+    pub durability: Durability,
     /// Whether the batch begins an effect: then the disk must not be low.
-    pub(crate) begins: bool,
-    /// What the batch changes in the session's line of a list.
-    pub(crate) run: Option<RunId>,
-    pub(crate) end: Option<Option<End>>,
-    pub(crate) moved: Option<String>,
-    pub(crate) also: Option<SharedFrames>,
+    pub begins: bool,
+    /// The run the session is bound to from here on, if the batch says so.
+    pub run: Option<RunId>,
+    /// What the batch makes of the session's end, if it changes it; `Some(None)` takes a park back.
+    pub end: Option<Option<End>>,
+    /// Where the session goes, if the batch seals it.
+    pub moved: Option<String>,
+    /// A shared log's part.
+    pub also: Option<SharedFrames>,
 }
 
 /// A shared log's part, encoded.
 #[derive(Debug)]
-pub(crate) struct SharedFrames {
-    pub(crate) log: SharedLog,
-    pub(crate) expected: Seq,
-    pub(crate) frames: Vec<Frame>,
+pub struct SharedFrames {
+    /// Which log.
+    pub log: SharedLog,
+    /// Its last seq as the caller's decision saw it.
+    pub expected: Seq,
+    /// The records, dense from `expected` on.
+    pub frames: Vec<Frame>,
 }
 
 impl SharedFrames {
-    pub(crate) fn encode(append: SharedAppend, at: u64) -> Result<Self, AppendError> {
+    /// The append as records; `at` is milliseconds since 1970.
+    ///
+    /// # Errors
+    /// [`AppendError::Refused`]: empty, too large, or not writable as records.
+    pub fn encode(append: SharedAppend, at: u64) -> Result<Self, AppendError> {
         let SharedAppend { log, expected, batch } = append;
         let name = LogKey::Shared(log.clone());
         let frames = match &batch {
