@@ -18,7 +18,7 @@ use agentrun_adapter::{
 use agentrun_cap::park_of;
 use agentrun_kernel::{
     Batch, Body, Drive, LogKey, OpenError, Owned, Parked, PlanDigests, Record, SessionState, SessionTask,
-    SessionWriter, Source, StopLevel, StopRaiser, Store, TurnEndHow, Why, read_all, validate,
+    SessionWriter, Source, StopLevel, StopRaiser, Store, TurnEndHow, Why, crossing, read_all, validate,
 };
 
 use crate::binding::{check_binding, plan, plan_digests, record_opening};
@@ -86,6 +86,7 @@ pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Resul
         }
         match runner.options.store.open(&step.session, Some(state.head)).await {
             Ok(writer) => {
+                crossing!(Take);
                 taken = Some((writer, state, files, admission));
                 break;
             }
@@ -174,12 +175,14 @@ impl<'a> Attempt<'a> {
         let marker =
             Marker { store: options.store.id().to_owned(), session: step.session.to_string(), epoch: drive.epoch().0 };
         sweep(&marker, Epochs::Before, SWEEP).await.map_err(|error| fail(NodeWord::Harness, error.to_string()))?;
+        crossing!(Swept);
         record_opening(runner, step, &drive, &admission, digests, &node, fresh)
             .await
             .map_err(|error| of_drive(step, &error))?;
         let ledger = RunLedger::open(options.store.clone(), &step.run, options.cap)
             .await
             .map_err(|error| of_ledger(step, &error))?;
+        crossing!(Ledger);
         let ledger = Arc::new(ledger);
         let stop = StopRaiser::new();
         let limits = Limits { turns: node.turn_limit, requests: node.request_limit, budget: node.budget };
@@ -447,6 +450,7 @@ impl<'a> Attempt<'a> {
     async fn wind_down(&self, session: Box<dyn AdapterSession>) {
         let killed = self.stop.signal().level() >= StopLevel::Kill;
         session.close(if killed { Duration::ZERO } else { CLOSE }).await;
+        crossing!(Closed);
         self.gate.set_barrier(None);
         let quiet = self.quiet();
         self.gate.quiesce(quiet).await;

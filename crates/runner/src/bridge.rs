@@ -14,7 +14,7 @@ use agentrun_cap::{Scope, Word, fits};
 use agentrun_kernel::{
     Batch, Begun, Body, Candidate, Delivered, Digest, Drive, DriveError, Effect, EffectKey, EffectKind, EffectSpec,
     HoldId, LedgerBody, NativeCall, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel, StopRaiser,
-    StopSignal, Usd, Verdict, Why,
+    StopSignal, Usd, Verdict, Why, crossing, planted,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -124,7 +124,7 @@ impl Bridge {
     pub(crate) fn rerunnable(&self, effect: &Effect) -> bool {
         let intent = &effect.intent;
         let safe = self.shared.tool(&intent.name).is_some_and(|tool| tool.replay == Replay::Safe);
-        safe && self.shared.misfit(&intent.name, &intent.arguments).is_none()
+        (safe || planted!(RerunNever)) && self.shared.misfit(&intent.name, &intent.arguments).is_none()
     }
 
     /// Whether a tool is run here, and not by the harness.
@@ -239,7 +239,10 @@ impl Shared {
 
     async fn run(tool: &Tool, invocation: ToolInvocation) -> ToolEnd {
         let timeout = invocation.timeout;
-        match tokio::time::timeout(timeout, tool.run.run(invocation)).await {
+        crossing!(ToolRun);
+        let end = tokio::time::timeout(timeout, tool.run.run(invocation)).await;
+        crossing!(ToolReturn);
+        match end {
             Ok(end) => end,
             Err(_) => ToolEnd::Interrupted(format!("it did not end within {} s and was cut", timeout.as_secs())),
         }
@@ -439,7 +442,10 @@ impl Shared {
                 None => Ok(value),
                 Some(review) => {
                     let key = format!("{}/{number}", self.drive.key());
-                    match review.review(&key, &value).await? {
+                    crossing!(Review);
+                    let verdict = review.review(&key, &value).await?;
+                    crossing!(Reviewed);
+                    match verdict {
                         ReviewVerdict::Accept => Ok(value),
                         ReviewVerdict::Reject(told) => Err(told),
                     }
@@ -498,6 +504,7 @@ impl ToolHost for Bridge {
         });
         match answered.await {
             Ok(Ok((outcome, end_turn))) => {
+                crossing!(ToolAnswer);
                 // Drained: it is recorded, and what the model would do with it is for the resume.
                 if self.shared.stop.level() >= StopLevel::Drain && !end_turn {
                     return Ok(Answer::Withhold);

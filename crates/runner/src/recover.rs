@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agentrun_adapter::{AgentAdapter, HistoryError, RecordedFiles, Start};
 use agentrun_kernel::{
     Batch, Body, Decision, Drive, DriveError, EffectKey, LogKey, Message, MessageId, Outcome, OutcomeEnd, Record,
-    Settled, Source, Store, StoreError, Submission, SubmissionId, Survey, Today, TurnId, decide, read_all,
+    Settled, Source, Store, StoreError, Submission, SubmissionId, Survey, Today, TurnId, decide, planted, read_all,
 };
 
 use crate::books::{LedgerError, RunLedger};
@@ -133,6 +133,7 @@ impl Recovery<'_> {
     async fn lose(&self, key: &EffectKey) -> Result<(), RecoveryError> {
         let agentrun_kernel::Begun::Open(effect) = self.drive.reopen(key).await? else { return Ok(()) };
         let hold = self.drive.with_state(|state| state.effect(key).and_then(|effect| effect.intent.hold.clone()));
+        let hold = hold.filter(|_| !planted!(LeakHold));
         let why = "the session was cut while the request was in flight";
         Ok(self.ledger.interrupt(effect, hold, "cut in flight", why).await?)
     }

@@ -10,7 +10,7 @@ use agentrun_adapter::{
     SessionPlan, Start, Tail, ToolCall, ToolHost, Turn, TurnEnd,
 };
 use agentrun_kernel::{
-    CallId, DriveError, Durability, Message, OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal,
+    CallId, DriveError, Durability, Message, OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal, crossing,
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::history::{Call, History, Line, Move, STREAM, line_bytes};
 use super::played::Played;
-use super::{CAPABILITIES, PROFILE};
+use super::{CAPABILITIES, PROFILE, Told};
 use crate::script::{Conversation, Served, Side};
 
 /// What every request says it may use at most; its quote follows from it.
@@ -28,6 +28,7 @@ const MAX_OUTPUT: u64 = 4_096;
 
 pub(super) struct FauxSession {
     played: Arc<Mutex<Played>>,
+    told: Option<Told>,
     port: Arc<dyn ModelPort>,
     seat: Seat,
     model: String,
@@ -54,6 +55,7 @@ enum Answered {
 impl FauxSession {
     pub(super) async fn open(
         played: Arc<Mutex<Played>>,
+        told: Option<Told>,
         plan: &SessionPlan,
         seat: Seat,
         port: Arc<dyn ModelPort>,
@@ -82,6 +84,7 @@ impl FauxSession {
         };
         let mut session = Self {
             played,
+            told,
             port,
             seat,
             model: plan.model.clone(),
@@ -114,12 +117,15 @@ impl FauxSession {
             Start::Again(message) => Some(message),
             Start::Continue(_) => None,
         };
+        crossing!(Send);
         if !note.is_empty() {
             self.write(Line::Note { text: note }).await?;
         }
         match placed {
             Some(Message { id, text, .. }) if !self.history.taken().any(|taken| *taken == id) => {
-                self.write(Line::Prompt { id, text }).await
+                self.write(Line::Prompt { id, text }).await?;
+                crossing!(Taken);
+                Ok(())
             }
             // Read back: it is there, so it is not said twice.
             Some(_) | None => Ok(()),
@@ -158,7 +164,11 @@ impl FauxSession {
             Ok(paid) => paid,
             Err(refused) => return Ok(self.refused(refused, stop)),
         };
+        crossing!(Request);
         let id = unique("resp");
+        if let Some(told) = &self.told {
+            told(&talk);
+        }
         let served = self.played.lock().unwrap_or_else(PoisonError::into_inner).serve(&talk, &id);
         // Without a step the request is let go of, as when a server hangs up: its spend is unknown.
         let served = served.map_err(|none| AdapterError::new(AdapterErrorKind::Protocol, none.to_string()))?;
@@ -175,6 +185,7 @@ impl FauxSession {
         paid: Box<dyn PaidStep>,
         stop: &StopSignal,
     ) -> Result<Done, AdapterError> {
+        crossing!(Response);
         let usage = served.usage().into();
         let calls =
             served.calls.into_iter().map(|call| Call { id: CallId(call.id), name: call.name, input: call.input });
@@ -187,6 +198,7 @@ impl FauxSession {
             self.seat.deltas.show(text);
         }
         self.write(line).await?;
+        crossing!(Written);
         Ok(Done::GoOn)
     }
 
@@ -231,6 +243,7 @@ impl FauxSession {
                 Answered::Text { call, text, is_error, end_turn } => {
                     ended |= end_turn;
                     self.write(Line::Result { call, text, is_error }).await?;
+                    crossing!(Answered);
                 }
                 Answered::Withheld => withheld = true,
             }
