@@ -195,6 +195,13 @@ impl Digest {
         Self::of(text.as_bytes())
     }
 
+    /// Reads [`Digest::as_str`] back; `None` for a text that is no digest.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Option<Self> {
+        let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (text.len() == 64 && text.bytes().all(hexadecimal)).then(|| Self(text.to_owned()))
+    }
+
     /// The digest in hexadecimal.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -98,8 +98,30 @@ pub struct FencedAppend {
     pub also: Option<SharedFrames>,
 }
 
+/// A whole session that arrives from elsewhere, as the store gets it. It lands only if, in one atomic step with the write, neither the
+/// session nor its inbox was ever written in this store and `also` is at its expected seq.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The session.
+    pub key: SessionKey,
+    /// The epoch its log is at once it has landed: above that of each record that another owner wrote.
+    pub epoch: Epoch,
+    /// The nonce of that epoch; nobody holds a writer of it.
+    pub nonce: Nonce,
+    /// How the session ended, as a list shows it.
+    pub end: Option<End>,
+    /// The run it is bound to.
+    pub run: Option<RunId>,
+    /// Its records, dense from 1.
+    pub records: Vec<Frame>,
+    /// Its inbox's records, dense from 1.
+    pub inbox: Vec<Frame>,
+    /// What the run's ledger is told of it.
+    pub also: Option<SharedFrames>,
+}
+
 /// A shared log's part, encoded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SharedFrames {
     /// Which log.
     pub log: SharedLog,

@@ -91,6 +91,67 @@ pub enum Refused {
     Unwritable(DecodeError),
 }
 
+/// Why a session was not removed. But for [`RemoveError::Store`], nothing changed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// The store never knew it.
+    #[error("there is no session `{key}`; nothing was removed")]
+    Unknown {
+        /// Which.
+        key: SessionKey,
+    },
+    /// The log is not where the caller's decision saw it.
+    #[error("session moved on while its removal was being decided: expected seq {expected}, found {found}")]
+    HeadChanged {
+        /// What the caller saw.
+        expected: Seq,
+        /// What is there.
+        found: Seq,
+    },
+    /// This kind of store keeps no tombstones, so it removes nothing.
+    #[error("this store cannot remove sessions")]
+    Unsupported,
+    /// The store itself. Whether it was removed is known by asking again: that is answered with the same tombstone.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a session did not arrive. But for [`ImportError::Store`], nothing changed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The key was used in this store before; a key is used once.
+    #[error("the key `{key}` is taken here{}; import it under another key", .end.map_or("", |end| match end {
+        End::Moved => " by a session that was sealed and moved away, and none comes back under its key",
+        End::Removed => " by a session that was removed",
+        End::Delivered | End::Failed | End::Parked => "",
+    }))]
+    Taken {
+        /// Which.
+        key: SessionKey,
+        /// How the session that has it ended, if it did.
+        end: Option<End>,
+    },
+    /// The shared log that is part of it is not at the expected seq.
+    #[error("{log} is at seq {found}, not {expected}: fold its tail and try again")]
+    Conflict {
+        /// Which log.
+        log: SharedLog,
+        /// What the caller saw.
+        expected: Seq,
+        /// What is there.
+        found: Seq,
+    },
+    /// Surely nothing was written.
+    #[error("refused, nothing written: {0}")]
+    Refused(Refused),
+    /// This kind of store takes no sessions from elsewhere.
+    #[error("this store cannot import sessions")]
+    Unsupported,
+    /// The store itself. Whether the session is there is known by reading its key.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// What is wrong with a store.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {

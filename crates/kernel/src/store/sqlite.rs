@@ -18,7 +18,10 @@ use async_trait::async_trait;
 use self::read::SqliteReads;
 use self::write::SqliteBackend;
 use super::core::Core;
-use super::{AppendError, OpenError, Page, SessionHead, SessionStore, SessionWriter, SharedBatch, StoreError, Watch};
+use super::{
+    AppendError, Arrival, Head, ImportError, OpenError, Page, RemoveError, SessionHead, SessionStore, SessionWriter,
+    SharedBatch, StoreError, Tombstone, Watch,
+};
 use crate::ids::{LogKey, Seq, SessionKey, SharedLog};
 
 /// A store in one SQLite file. Clones are handles of the same store.
@@ -67,6 +70,14 @@ impl SessionStore for SqliteStore {
 
     async fn append_at(&self, log: &SharedLog, expected: Seq, batch: SharedBatch) -> Result<Seq, AppendError> {
         self.core.append_at(log, expected, batch).await
+    }
+
+    async fn remove(&self, key: &SessionKey, expected: Option<Seq>) -> Result<Tombstone, RemoveError> {
+        self.core.remove(key, expected).await
+    }
+
+    async fn import(&self, arrival: Arrival) -> Result<Head, ImportError> {
+        self.core.import(arrival).await
     }
 
     fn id(&self) -> &str {

@@ -2,7 +2,9 @@
 // A failed test is the report.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod backends;
 mod memory;
 mod process;
 mod sqlite;
 mod suite;
+mod tombstone;

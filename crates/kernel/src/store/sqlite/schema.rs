@@ -33,6 +33,10 @@ const TABLES: &str = "
                          PRIMARY KEY (s, number)) WITHOUT ROWID;
 ";
 
+/// Added to files of this format that were made before it: versions that do not know it refuse a removed session by its `end` all the same.
+const TOMBSTONES: &str = "CREATE TABLE IF NOT EXISTS tombstone (s INTEGER PRIMARY KEY, seq INTEGER NOT NULL, digest TEXT NOT NULL)";
+
+
 /// A connection for the committer, on a file that is surely ours, with the store's id.
 pub(super) fn open_writer(place: &Place) -> Result<(Connection, String), StoreError> {
     let found = rusqlite::version_number();
@@ -43,6 +47,7 @@ pub(super) fn open_writer(place: &Place) -> Result<(Connection, String), StoreEr
     let mut conn = connect(place)?;
     let id = ours(&mut conn, place)?;
     settle_wal(&mut conn, place)?;
+    conn.execute_batch(TOMBSTONES).map_err(|error| refused(place, &error))?;
     let tuned = conn.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1; PRAGMA wal_autocheckpoint = 1000;
          PRAGMA cache_size = -65536;",

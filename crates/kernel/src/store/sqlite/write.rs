@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use rusqlite::{Connection, ErrorCode, FileControl, OptionalExtension as _};
 
 use super::super::backend::{Backend, CommitError, LogState, Write, WriteError};
-use super::super::{Durability, End, StoreError};
+use super::super::{Durability, End, LogEnd, StoreError};
 use super::file::{Identity, Place};
 use super::schema::CHUNK;
-use crate::ids::{Epoch, LogKey, Nonce, Seq, SharedLog};
+use crate::ids::{Digest, Epoch, LogKey, Nonce, Seq, SharedLog};
 
 /// Logs remembered between groups; each costs about 1.5 KB at most.
 const REMEMBERED: usize = 4096;
@@ -124,6 +124,9 @@ impl SqliteBackend {
                 None => create(&self.conn, write.log)?,
             };
             known.s = Some(s);
+            if write.erase {
+                erase(&self.conn, write.log, s, &mut known)?;
+            }
             for frame in write.frames {
                 id += 1;
                 self.conn
@@ -143,6 +146,13 @@ impl SqliteBackend {
                     s,
                     end,
                     &write.after.moved,
+                ))?;
+            }
+            if let Some(end) = write.after.removed.as_ref().filter(|_| known.state.removed.is_none()) {
+                self.conn.prepare_cached("INSERT INTO tombstone (s, seq, digest) VALUES (?1, ?2, ?3)")?.execute((
+                    s,
+                    int(end.seq.0),
+                    end.digest.as_str(),
                 ))?;
             }
             if let Some(run) = write.run {
@@ -333,6 +343,7 @@ fn load(conn: &Connection, log: &LogKey) -> Result<Known, StoreError> {
     let head = RowHead { s, epoch, seq, durable, last };
     head.check(conn, log)?;
     let end = end.map(|end| known_end(log, head.seq(), &end)).transpose()?;
+    let removed = if end == Some(End::Removed) { tombstone(conn, s).map_err(failed)? } else { None };
     let state = LogState {
         seq: head.seq(),
         durable: Seq(unsigned(durable)),
@@ -340,6 +351,7 @@ fn load(conn: &Connection, log: &LogKey) -> Result<Known, StoreError> {
         nonce: Nonce(nonce),
         end,
         moved,
+        removed,
     };
     Ok(Known { s: Some(s), state, last, tail: Vec::new(), row: None })
 }
@@ -403,6 +415,38 @@ pub(super) fn read_failed(log: &LogKey, seq: Seq, error: &rusqlite::Error) -> St
         return StoreError::Corrupt { log: log.clone(), seq, what: error.to_string() };
     }
     StoreError::Io(error.to_string())
+}
+
+/// What a removed session's log ended with. A digest that is none reads as none, which the caller tells as damage.
+fn tombstone(conn: &Connection, s: i64) -> rusqlite::Result<Option<LogEnd>> {
+    let found: Option<(i64, String)> = conn
+        .prepare_cached("SELECT seq, digest FROM tombstone WHERE s = ?1")?
+        .query_row([s], |row| row.try_into())
+        .optional()?;
+    Ok(found.and_then(|(seq, digest)| Some(LogEnd { seq: Seq(unsigned(seq)), digest: Digest::from_stored(&digest)? })))
+}
+
+/// Lets all records of a log go. Rows are found by the full chunks and then from the head back; where damage breaks that off, what is
+/// behind it stays as waste that no log points to.
+fn erase(conn: &Connection, log: &LogKey, s: i64, known: &mut Known) -> Result<(), Fault> {
+    let mut delete = conn.prepare_cached("DELETE FROM record WHERE id = ?1 AND s = ?2")?;
+    let mut chunks = conn.prepare_cached("SELECT ids FROM chunk WHERE s = ?1")?;
+    let mut rows = chunks.query([s])?;
+    while let Some(row) = rows.next()? {
+        for id in row.get_ref(0)?.as_blob().unwrap_or_default().as_chunks::<8>().0 {
+            delete.execute((i64::from_le_bytes(*id), s))?;
+        }
+    }
+    drop(rows);
+    conn.prepare_cached("DELETE FROM chunk WHERE s = ?1")?.execute([s])?;
+    let (mut seq, mut id) = (known.state.seq, known.last);
+    while let Ok(before) = previous(conn, log, s, seq, id) {
+        delete.execute((id, s))?;
+        (seq, id) = (Seq(seq.0.saturating_sub(1)), before);
+    }
+    known.last = 0;
+    known.tail.clear();
+    Ok(())
 }
 
 /// Writes the row ids of the chunk that `seq` completes.
