@@ -3,6 +3,7 @@
 //! * [`faux`]: an adapter that plays a script with no process and no network.
 //! * [`script`]: what a model answers, written down beforehand (with `faux` or `scripted`).
 //! * [`scripted`]: a model server on loopback that plays a script; also the program `agentrun-scripted-model`.
+//! * [`suites`]: what a store must do, as cases to run on one of your own.
 
 #[cfg(feature = "faux")]
 pub mod faux;
@@ -10,3 +11,5 @@ pub mod faux;
 pub mod script;
 #[cfg(feature = "scripted")]
 pub mod scripted;
+#[cfg(feature = "suites")]
+pub mod suites;
