@@ -5,6 +5,7 @@
 mod backends;
 mod memory;
 mod process;
+mod sled;
 mod sqlite;
 mod suite;
 mod tombstone;

@@ -7,7 +7,8 @@ use rusqlite::{Connection, ErrorCode, FileControl, OptionalExtension as _};
 
 use super::super::backend::{Backend, CommitError, LogState, Write, WriteError};
 use super::super::{Durability, End, LogEnd, StoreError};
-use super::file::{Identity, Place};
+use super::super::disk::Identity;
+use super::file::Place;
 use super::schema::CHUNK;
 use crate::ids::{Digest, Epoch, LogKey, Nonce, Seq, SharedLog};
 
