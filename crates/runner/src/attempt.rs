@@ -27,7 +27,7 @@ use crate::bridge::{Bridge, BridgeParts};
 use crate::carry::{NUDGE, RECOVERY_NOTE};
 use crate::error::{NodeError, NodeWord, word_of};
 use crate::events::Publisher;
-use crate::faults::{of_drive, of_ledger, parked_error, refused, storage};
+use crate::faults::{of_drive, of_ledger, of_recovery, parked_error, refused, storage};
 use crate::gate::{AttemptGate, GatePort, Limits, Trouble};
 use crate::homes::Home;
 use crate::node::{EMPTY_TURNS, MAX_SENDS, Node, Step};
@@ -41,9 +41,9 @@ const QUIET: Duration = Duration::from_secs(30);
 /// The same once everything was told to end.
 const QUIET_KILLED: Duration = Duration::from_secs(2);
 /// How long processes of older epochs may take to be gone; they are killed, so only the kernel's own work is waited for.
-const SWEEP: Duration = Duration::from_secs(10);
+pub(crate) const SWEEP: Duration = Duration::from_secs(10);
 /// Times the head may move between read and open before the attempt gives up: each time somebody else wrote.
-const RACES: u32 = 16;
+pub(crate) const RACES: u32 = 16;
 
 /// Everything an attempt holds while it runs. Fields go in the order they must end.
 struct Running {
@@ -424,7 +424,7 @@ impl<'a> Attempt<'a> {
                 self.own_bounds().await?;
                 Err(self.stopped())
             }
-            Err(error) => Err(self.recovery(error)),
+            Err(error) => Err(of_recovery(&self.step, error)),
         }
     }
 

@@ -178,15 +178,7 @@ impl Bridge {
     }
 
     async fn interrupt_open(&self, effect: OpenEffect) -> Result<(), LedgerError> {
-        let key = effect.key().clone();
-        let intent = self.shared.drive.with_state(|state| state.effect(&key).map(|effect| effect.intent.clone()));
-        let (name, hold) =
-            intent.map_or_else(|| (String::new(), None), |intent| (intent.name.clone(), intent.hold.clone()));
-        let text = format!(
-            "Interrupted: the session was cut while `{name}` ran. It may have partly run, and it was not run again. Find out by other means what \
-             happened before you rely on it."
-        );
-        self.shared.ledger.interrupt(effect, hold, text, "the session was cut while it ran").await
+        interrupt_open(&self.shared.drive, &self.shared.ledger, effect).await
     }
 
     /// Asks the review again about a candidate that a crash left undecided.
@@ -197,6 +189,19 @@ impl Bridge {
         };
         self.shared.decide(effect, candidate.number, candidate.submitted.clone()).await.map(drop)
     }
+}
+
+/// Ends an open call as interrupted, with the text the model reads; its hold counts in full.
+pub(crate) async fn interrupt_open(drive: &Drive, ledger: &RunLedger, effect: OpenEffect) -> Result<(), LedgerError> {
+    let key = effect.key().clone();
+    let intent = drive.with_state(|state| state.effect(&key).map(|effect| effect.intent.clone()));
+    let (name, hold) =
+        intent.map_or_else(|| (String::new(), None), |intent| (intent.name.clone(), intent.hold.clone()));
+    let text = format!(
+        "Interrupted: the session was cut while `{name}` ran. It may have partly run, and it was not run again. Find out by other means what \
+         happened before you rely on it."
+    );
+    ledger.interrupt(effect, hold, text, "the session was cut while it ran").await
 }
 
 /// Why a candidate stays undecided.

@@ -16,8 +16,10 @@ mod gate;
 mod homes;
 mod in_flight;
 mod node;
+mod presence;
 mod recover;
 mod runner;
+mod settle;
 
 pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
@@ -27,3 +29,4 @@ pub use node::{
     SUBMIT, Step, Tool, ToolEnd, ToolInvocation, ToolRun,
 };
 pub use runner::{Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};
+pub use settle::{SettleError, SettleIn, Settlement, settle_open_turn};

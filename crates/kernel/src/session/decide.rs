@@ -225,7 +225,7 @@ pub(super) fn cut_follow_up(state: &SessionState, survey: &Survey) -> Option<Dec
         let submissions = state.opening(key);
         let unsent = match state.message(&turn.message) {
             Some(message) if !survey.taken.contains(&turn.message) => {
-                message.placed.carries.iter().filter(|id| !submissions.contains(id)).cloned().collect()
+                kept(state, &message.placed).filter(|id| !submissions.contains(id)).collect()
             }
             _ => Vec::new(),
         };
@@ -237,6 +237,12 @@ pub(super) fn cut_follow_up(state: &SessionState, survey: &Survey) -> Option<Dec
     Some(Decision::SettleFollowUp { key: key.clone(), turn: None, submissions, unsent: Vec::new() })
 }
 
+/// What a message carries and is not withdrawn since.
+fn kept(state: &SessionState, placed: &Placed) -> impl Iterator<Item = SubmissionId> {
+    let kept = |id: &&SubmissionId| state.submission(id).is_some_and(|accepted| !accepted.withdrawn);
+    placed.carries.iter().filter(kept).cloned()
+}
+
 pub(super) fn open_of(state: &SessionState, of: impl Fn(EffectKind) -> bool) -> Vec<EffectKey> {
     state.open_effects().filter(|effect| of(effect.intent.effect)).map(|effect| effect.intent.key.clone()).collect()
 }
@@ -244,12 +250,14 @@ pub(super) fn open_of(state: &SessionState, of: impl Fn(EffectKind) -> bool) -> 
 fn open_tools(state: &SessionState, rerunnable: &dyn Fn(&EffectKey) -> bool) -> Option<Decision> {
     let mut ended = Vec::new();
     // A turn that is over asks for nothing any more.
-    let wanted = |effect: &Effect| effect.intent.turn.as_ref() == state.open_turn.as_ref().map(|turn| &turn.id);
+    let wanted =
+        |effect: &Effect| state.open_turn.as_ref().is_some_and(|turn| effect.intent.turn.as_ref() == Some(&turn.id));
     for effect in state.open_effects() {
         let intent = &effect.intent;
         match intent.effect {
             EffectKind::Tool
                 if (intent.replay == Replay::Safe || crate::planted!(RerunNever))
+                    && wanted(effect)
                     && effect.opens < SAFE_OPENS
                     && rerunnable(&intent.key) =>
             {
@@ -293,7 +301,7 @@ fn open_turn(state: &SessionState, survey: &Survey, today: Today<'_>) -> Option<
     if today.own_ids {
         return Some(Decision::PlaceAgain(placed));
     }
-    Some(Decision::CarryOn { turn: turn.id.clone(), unsent: placed.carries.clone() })
+    Some(Decision::CarryOn { turn: turn.id.clone(), unsent: kept(state, &placed).collect() })
 }
 
 /// A history that does not show what the records say: its last turn is over. It is made to say so before anything is placed on it, or the

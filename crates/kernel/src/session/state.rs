@@ -30,8 +30,10 @@ pub struct SessionState {
     pub native_session: Option<String>,
     /// The open turn.
     pub open_turn: Option<OpenTurn>,
-    /// The ended ones.
+    /// The newest that ended.
     pub last_turn: Option<EndedTurn>,
+    /// The newest ended turn that was no follow-up's ended `done`: the model had its say.
+    pub had_its_say: bool,
     /// How many messages were placed: the turn cap counts these.
     pub turns: u32,
     /// Turns in a row that ended with neither a paid request nor a delivery.
@@ -342,6 +344,9 @@ impl SessionState {
         if let Some(open) = self.open_turn.take_if(|open| &open.id == turn) {
             self.empty_turns =
                 if open.requests == 0 && self.delivered.is_none() { self.empty_turns.saturating_add(1) } else { 0 };
+            if open.follow_up.is_none() {
+                self.had_its_say = how == TurnEndHow::Done;
+            }
             self.last_turn = Some(EndedTurn { id: open.id, how });
         }
     }
