@@ -32,6 +32,8 @@ const TEXT_BYTES: usize = 1 << 20;
 
 const ACCEPTED: &str = "Accepted. The task is done; do nothing more.";
 const ALREADY: &str = "Already delivered: the task is done. Do nothing more.";
+/// The same in a turn that was opened after the delivery: it goes on without another submission.
+const CLOSED: &str = "Already delivered: the value stands and cannot be changed. Answer in words.";
 
 /// What every call of a session shares.
 pub(crate) struct Bridge {
@@ -314,6 +316,7 @@ impl Shared {
     /// Begins a call's effect behind its native tail; a priced one with its hold.
     async fn begin(&self, tool: &Tool, spec: EffectSpec, tail: &Tail) -> Result<Begun, LedgerError> {
         let Some(price) = tool.price else { return Ok(self.drive.begin(spec, tail.bodies(), None).await?) };
+        self.gate.within_reserve(price)?;
         if let Some(budget) = self.node.budget {
             let counted = self.drive.with_state(|state| state.spent.counted());
             fits(Word::OverBudget, Scope::Node, budget, counted, price)?;
@@ -391,8 +394,10 @@ impl Shared {
     /// One submit call: exclusive, so that nothing is open at delivery.
     async fn submit(self: &Arc<Self>, call: ToolCall) -> Result<(Arc<Outcome>, bool), Cut> {
         let _permit = self.permit(true).await;
-        if self.drive.with_state(|state| state.delivered.is_some()) {
-            return Ok((Arc::new(Outcome::new(EffectKey(String::new()), OutcomeEnd::Refused, ALREADY)), true));
+        let (delivered, over) = self.drive.with_state(|state| (state.delivered.is_some(), state.is_over()));
+        if delivered {
+            let told = if over { ALREADY } else { CLOSED };
+            return Ok((Arc::new(Outcome::new(EffectKey(String::new()), OutcomeEnd::Refused, told)), over));
         }
         if self.stop.level() >= StopLevel::Drain {
             return Err(Cut::Ended);
@@ -482,7 +487,7 @@ impl ToolHost for Bridge {
 
     async fn call(&self, call: ToolCall) -> Result<Answer, Restart> {
         let shared = self.shared.clone();
-        if shared.drive.with_state(|state| state.delivered.is_some()) {
+        if shared.drive.with_state(agentrun_kernel::SessionState::is_over) {
             return Ok(Answer::Text { text: Arc::from(ALREADY), is_error: true, end_turn: true });
         }
         if shared.stop.level() >= StopLevel::Drain {
@@ -526,7 +531,7 @@ impl ToolHost for Bridge {
         if shared.stop.level() >= StopLevel::Drain {
             return Ok(Observed::Withhold);
         }
-        if shared.drive.with_state(|state| state.delivered.is_some()) {
+        if shared.drive.with_state(agentrun_kernel::SessionState::is_over) {
             return Ok(Observed::Deny(Arc::from(ALREADY)));
         }
         if !shared.node.builtins.contains(&call.tool) {
@@ -549,7 +554,7 @@ impl ToolHost for Bridge {
 }
 
 /// Cut to [`TEXT_BYTES`], head and tail kept.
-fn bounded(text: String) -> String {
+pub(crate) fn bounded(text: String) -> String {
     if text.len() <= TEXT_BYTES {
         return text;
     }

@@ -12,6 +12,7 @@ mod envelope;
 mod error;
 mod events;
 mod faults;
+mod follow_up;
 mod gate;
 mod homes;
 mod in_flight;
@@ -24,6 +25,7 @@ mod settle;
 pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
 pub use events::{Event, What};
+pub use follow_up::{FollowUp, FollowUpError, FollowedUp};
 pub use node::{
     EMPTY_TURNS, HostFault, MAX_SENDS, Node, PROMPT_BYTES, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict,
     SUBMIT, Step, Tool, ToolEnd, ToolInvocation, ToolRun,

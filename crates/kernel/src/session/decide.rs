@@ -223,12 +223,7 @@ pub(super) fn cut_follow_up(state: &SessionState, survey: &Survey) -> Option<Dec
             return None;
         }
         let submissions = state.opening(key);
-        let unsent = match state.message(&turn.message) {
-            Some(message) if !survey.taken.contains(&turn.message) => {
-                kept(state, &message.placed).filter(|id| !submissions.contains(id)).collect()
-            }
-            _ => Vec::new(),
-        };
+        let unsent = state.unsent_beside(key, survey);
         return Some(Decision::SettleFollowUp { key: key.clone(), turn: Some(turn.id.clone()), submissions, unsent });
     }
     let cut = |effect: &&Effect| effect.intent.effect == EffectKind::FollowUp && effect.epoch < state.epoch;
@@ -238,7 +233,7 @@ pub(super) fn cut_follow_up(state: &SessionState, survey: &Survey) -> Option<Dec
 }
 
 /// What a message carries and is not withdrawn since.
-fn kept(state: &SessionState, placed: &Placed) -> impl Iterator<Item = SubmissionId> {
+pub(super) fn kept(state: &SessionState, placed: &Placed) -> impl Iterator<Item = SubmissionId> {
     let kept = |id: &&SubmissionId| state.submission(id).is_some_and(|accepted| !accepted.withdrawn);
     placed.carries.iter().filter(kept).cloned()
 }

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use super::decide::Carry;
+use super::decide::{Carry, Survey, kept};
 use super::state::{Effect, SessionState, Spent};
-use crate::ids::{EffectKey, FollowUpName, Seq, SubmissionId, TurnId};
+use crate::ids::{EffectKey, FollowUpName, SubmissionId, TurnId};
 use crate::record::{EffectKind, Outcome, Record, Source};
 
 /// Whether a follow-up is under way, by the records alone.
@@ -134,11 +134,26 @@ impl SessionState {
         Carry { unsent, fresh: vec![own.clone()], replaces }
     }
 
-    /// What the paid effects begun after `seq` cost and may have cost.
+    /// What else the open message of a follow-up carries, if the history lacks the message: not its own prompt, and nothing withdrawn.
     #[must_use]
-    pub fn spent_since(&self, seq: Seq) -> Spent {
+    pub fn unsent_beside(&self, key: &EffectKey, survey: &Survey) -> Vec<SubmissionId> {
+        let Some(turn) = &self.open_turn else { return Vec::new() };
+        if survey.taken.contains(&turn.message) {
+            return Vec::new();
+        }
+        let own = self.opening(key);
+        let message = self.message(&turn.message);
+        message.map_or_else(Vec::new, |message| kept(self, &message.placed).filter(|id| !own.contains(id)).collect())
+    }
+
+    /// What a follow-up's paid effects cost and may have cost, from its first on: what the session spent before is not its own.
+    #[must_use]
+    pub fn spent_in(&self, follow_up: &Effect) -> Spent {
+        let begun = |effect: &&Effect| {
+            effect.seq > follow_up.seq && follow_up.outcome_seq.is_none_or(|ended| effect.seq < ended)
+        };
         let mut spent = Spent::default();
-        for Effect { intent, outcome, .. } in self.effects().filter(|effect| effect.seq > seq) {
+        for Effect { intent, outcome, .. } in self.effects().filter(begun) {
             let Some(quote) = intent.quote else { continue };
             match outcome.as_ref().map(|outcome| outcome.cost) {
                 None => spent.held = spent.held.saturating_add(quote),

@@ -170,6 +170,12 @@ impl SessionState {
         self.delivered.is_some() || self.failed.is_some()
     }
 
+    /// Whether nothing more is asked of the model: the value was delivered, and no turn was opened after it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.delivered.is_some() && !self.open_turn.as_ref().is_some_and(|turn| turn.after_delivery)
+    }
+
     /// An effect.
     #[must_use]
     pub fn effect(&self, key: &EffectKey) -> Option<&Effect> {

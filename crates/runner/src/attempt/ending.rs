@@ -43,16 +43,16 @@ impl Attempt<'_> {
         }
     }
 
-    pub(super) fn fail(&self, word: NodeWord, message: String) -> NodeError {
+    pub(crate) fn fail(&self, word: NodeWord, message: String) -> NodeError {
         NodeError::new(&self.step.session, word, message)
     }
 
-    pub(super) fn fenced(&self) -> NodeError {
+    pub(crate) fn fenced(&self) -> NodeError {
         self.fail(NodeWord::Fenced, "a newer owner has taken the session; this one does nothing more in it".to_owned())
     }
 
     /// What ended the session's drive, in the store's words.
-    pub(super) async fn lost(&self) -> NodeError {
+    pub(crate) async fn lost(&self) -> NodeError {
         of_drive(&self.step, &DriveError::Restart(self.drive.lost().await))
     }
 
