@@ -213,6 +213,11 @@ impl Digest {
         Self::of(text.as_bytes())
     }
 
+    /// The digest of what was hashed.
+    pub(crate) fn of_hash(hash: Sha256) -> Self {
+        Self(hex(&hash.finalize()))
+    }
+
     /// Reads [`Digest::as_str`] back; `None` for a text that is no digest.
     #[must_use]
     pub fn from_stored(text: &str) -> Option<Self> {

@@ -27,6 +27,7 @@ mod rules;
 mod sled;
 mod sqlite;
 mod tail;
+mod transfer;
 mod url;
 mod watches;
 mod whole;
@@ -39,6 +40,9 @@ pub use memory::MemoryStore;
 pub use sled::SledStore;
 pub use sqlite::SqliteStore;
 pub use tail::{PAGE, read_all, read_from};
+pub use transfer::{
+    ExportError, Exported, FileError, FileFault, IMPORTED, Import, LandError, Landed, SealError, Sealed, export, seal,
+};
 pub use url::{UrlError, open_url};
 pub use writer::SessionWriter;
 
@@ -150,7 +154,7 @@ pub trait SessionStore: Send + Sync + 'static {
     }
 
     /// Lands a whole session that lived elsewhere, its inbox, and what its run's ledger is told of it: all of it in one atomic step, so
-    /// that an import that was cut is either there or can be done again. `Import` makes an arrival from an export file and holds the
+    /// that an import that was cut is either there or can be done again. [`Import`] makes an arrival from an export file and holds the
     /// rules of what may arrive under which key.
     ///
     /// Neither the session nor its inbox may have been known in this store, sealed and removed ones included. The log starts at the

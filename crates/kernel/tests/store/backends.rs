@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentrun_kernel::{MemoryStore, SqliteStore, Store};
+use agentrun_kernel::{MemoryStore, SledStore, SqliteStore, Store};
 use tempfile::TempDir;
 
 use crate::suite::Both;
@@ -19,5 +19,13 @@ pub(crate) fn sqlite() -> (TempDir, Both) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("sessions.db");
     let reopen = Box::new(move || Arc::new(SqliteStore::open(&path).unwrap()) as Store);
+    (folder, Both { store: reopen(), again: reopen(), reopen })
+}
+
+/// Sled is for one process: a second handle is the same store.
+pub(crate) fn sled() -> (TempDir, Both) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("sessions");
+    let reopen = Box::new(move || Arc::new(SledStore::open(&path).unwrap()) as Store);
     (folder, Both { store: reopen(), again: reopen(), reopen })
 }

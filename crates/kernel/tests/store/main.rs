@@ -9,3 +9,4 @@ mod sled;
 mod sqlite;
 mod suite;
 mod tombstone;
+mod transfer;

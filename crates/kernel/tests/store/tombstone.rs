@@ -45,6 +45,10 @@ mod on_sqlite {
     crate::tombstone::tombstones!(crate::backends::sqlite());
 }
 
+mod on_sled {
+    crate::tombstone::tombstones!(crate::backends::sled());
+}
+
 fn post(words: &str) -> SharedBatch {
     let submission = Submission::new(SubmissionId(words.to_owned()), Source::Person, words);
     SharedBatch::Inbox(vec![InboxBody::Post { submission }])
