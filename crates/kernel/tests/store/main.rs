@@ -10,3 +10,4 @@ mod sqlite;
 mod suite;
 mod tombstone;
 mod transfer;
+mod transfer_file;
