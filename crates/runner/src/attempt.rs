@@ -188,9 +188,19 @@ impl<'a> Attempt<'a> {
         let task = SessionTask::spawn(Owned { writer, state, watch, earlier, events });
         let running = Running { drive: task.drive(), task, events: publishing };
         let mut outlasting = false;
-        let result =
-            Self::owned(runner, node, &step, running.drive.clone(), files, admission, digests, fresh, job, &mut outlasting)
-                .await;
+        let result = Self::owned(
+            runner,
+            node,
+            &step,
+            running.drive.clone(),
+            files,
+            admission,
+            digests,
+            fresh,
+            job,
+            &mut outlasting,
+        )
+        .await;
         let Running { drive, task, events } = running;
         drop(drive);
         if outlasting {

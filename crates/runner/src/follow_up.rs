@@ -10,9 +10,7 @@
 use std::sync::Arc;
 
 use agentrun_adapter::process::Marker;
-use agentrun_adapter::{
-    AdapterError, AdapterSession, Admission, RecordedFiles, Start, Turn, TurnEnd, admit,
-};
+use agentrun_adapter::{AdapterError, AdapterSession, Admission, RecordedFiles, Start, Turn, TurnEnd, admit};
 use agentrun_cap::{Denied, Scope, Word, fits};
 use agentrun_kernel::{
     Begun, Body, Digest, EffectKey, EffectKind, EffectSpec, FollowUpName, FollowUpNext, LogKey, Message, MessageId,
@@ -186,7 +184,9 @@ fn carried(step: &Step, state: &SessionState, ask: &FollowUp) -> Result<(), Node
     if bytes <= CARRIED_BYTES {
         return Ok(());
     }
-    let message = format!("its message would hold {bytes} bytes, more than {CARRIED_BYTES}: prompts wait in the session; resume it first");
+    let message = format!(
+        "its message would hold {bytes} bytes, more than {CARRIED_BYTES}: prompts wait in the session; resume it first"
+    );
     Err(NodeError::new(&step.session, NodeWord::Refused, message))
 }
 
@@ -320,7 +320,12 @@ impl Attempt<'_> {
                 let survey = self.runner.adapter.history().survey(&files);
                 let survey = survey.map_err(|error| self.fail(NodeWord::Harness, error.to_string()))?;
                 let after = cut_follow_up(None, turn.clone(), state.opening(&key), state.unsent_beside(&key, &survey));
-                (Vec::new(), OutcomeEnd::Interrupted, format!("{what}; it may have partly run, and is not run again"), after)
+                (
+                    Vec::new(),
+                    OutcomeEnd::Interrupted,
+                    format!("{what}; it may have partly run, and is not run again"),
+                    after,
+                )
             }
         };
         let outcome = Outcome::new(key, end, bounded(text));

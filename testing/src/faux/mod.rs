@@ -54,6 +54,7 @@ pub type Told = Arc<dyn Fn(&Conversation) + Send + Sync>;
 pub struct FauxAdapter {
     played: Arc<Mutex<Played>>,
     told: Option<Told>,
+    capabilities: Capabilities,
 }
 
 impl std::fmt::Debug for FauxAdapter {
@@ -66,7 +67,14 @@ impl FauxAdapter {
     /// An adapter that plays `script`, none of it served yet. Clones play on in the same script.
     #[must_use]
     pub fn new(script: Script) -> Self {
-        Self { played: Arc::new(Mutex::new(Played::new(script))), told: None }
+        Self { played: Arc::new(Mutex::new(Played::new(script))), told: None, capabilities: CAPABILITIES }
+    }
+
+    /// The same as a harness that makes up its own ids of messages, so that none is placed a second time under ours.
+    #[must_use]
+    pub fn without_own_ids(mut self) -> Self {
+        self.capabilities.own_ids = false;
+        self
     }
 
     /// The same with `told` called for each request that reaches the model: a count that rests on no record.
@@ -89,7 +97,7 @@ impl AgentAdapter for FauxAdapter {
 
     async fn check(&self, plan: &SessionPlan, _prior: Option<&Survey>) -> Result<Checked, Refusal> {
         let harness = HarnessVersion { name: PROFILE.name.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
-        Ok(Checked { capabilities: CAPABILITIES, harness, program: None, plan: plan.clone() })
+        Ok(Checked { capabilities: self.capabilities, harness, program: None, plan: plan.clone() })
     }
 
     async fn open(&self, admission: Admission, seat: Seat) -> Result<Box<dyn AdapterSession>, AdapterError> {
@@ -99,7 +107,8 @@ impl AgentAdapter for FauxAdapter {
                 "the faux adapter speaks no HTTP: give its runner the direct way to the gate",
             ));
         };
-        let session = FauxSession::open(self.played.clone(), self.told.clone(), admission.plan(), seat, port).await?;
+        let session =
+            FauxSession::open(self.played.clone(), self.told.clone(), admission.checked(), seat, port).await?;
         Ok(Box::new(session))
     }
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentrun_adapter::{
-    AdapterError, AdapterErrorKind, AdapterSession, Answer, Capabilities, CloseReport, HistoryError, Journal,
-    JournalError, ModelPort, NativeIdentity, Observed, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat,
-    SessionPlan, Start, Tail, ToolCall, ToolHost, Turn, TurnEnd,
+    AdapterError, AdapterErrorKind, AdapterSession, Answer, Capabilities, Checked, CloseReport, HistoryError, Journal,
+    JournalError, ModelPort, NativeIdentity, Observed, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat, Start,
+    Tail, ToolCall, ToolHost, Turn, TurnEnd,
 };
 use agentrun_kernel::{
     CallId, DriveError, Durability, Message, OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal, crossing,
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::history::{Call, History, Line, Move, STREAM, line_bytes};
 use super::played::Played;
-use super::{CAPABILITIES, PROFILE, Told};
+use super::{PROFILE, Told};
 use crate::script::{Conversation, Served, Side};
 
 /// What every request says it may use at most; its quote follows from it.
@@ -38,6 +38,7 @@ pub(super) struct FauxSession {
     history: History,
     file: File,
     identity: NativeIdentity,
+    capabilities: Capabilities,
 }
 
 /// How one step of the loop ended.
@@ -56,10 +57,11 @@ impl FauxSession {
     pub(super) async fn open(
         played: Arc<Mutex<Played>>,
         told: Option<Told>,
-        plan: &SessionPlan,
+        checked: &Checked,
         seat: Seat,
         port: Arc<dyn ModelPort>,
     ) -> Result<Self, AdapterError> {
+        let plan = &checked.plan;
         let path = seat.dirs.home.join(STREAM);
         let io = |error: std::io::Error| history_error(&format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent() {
@@ -94,6 +96,7 @@ impl FauxSession {
             history,
             file,
             identity,
+            capabilities: checked.capabilities,
         };
         if before.is_none() {
             session.write(Line::Session { id: session.identity.session.clone() }).await?;
@@ -312,7 +315,7 @@ async fn fault(served: &Served) -> Option<TurnEnd> {
 #[async_trait]
 impl AdapterSession for FauxSession {
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        self.capabilities
     }
 
     fn native(&self) -> Option<NativeIdentity> {
