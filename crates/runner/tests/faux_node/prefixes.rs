@@ -100,7 +100,7 @@ async fn b52_a_session_cut_behind_any_record_goes_on_with_its_safe_calls() {
 async fn b13_a_session_cut_behind_a_turn_without_delivery_is_nudged_when_it_goes_on() {
     let script = || {
         json!([
-            when(json!({"contains": "ended without delivering"}), submits(1)),
+            when(json!({"anywhere": "ended without delivering"}), submits(1)),
             when(json!({}), json!({"text": "Let me think."})),
         ])
     };
