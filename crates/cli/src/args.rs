@@ -111,6 +111,15 @@ pub(crate) enum Command {
     /// The model proxy alone, for a harness started by hand; one bill and one cap
     #[command(long_about = PROXY_HELP)]
     Proxy(ProxyArgs),
+    /// Remove a session for good; its key stays taken, its money counted
+    #[command(long_about = crate::rm::HELP)]
+    Rm(crate::rm::RmArgs),
+    /// Write a session to a file: a copy, or sealed for a move
+    #[command(long_about = crate::export::HELP)]
+    Export(crate::export::ExportArgs),
+    /// Read a session from a file: moved here, or a copy
+    #[command(long_about = crate::import::HELP)]
+    Import(crate::import::ImportArgs),
     /// A node killed in the middle of a paid tool call and resumed: nothing runs or is paid twice
     Demo,
 }

@@ -8,7 +8,9 @@ mod credential;
 mod demo;
 mod doctor;
 mod exit;
+mod export;
 mod harness;
+mod import;
 mod node_file;
 mod output;
 mod plan;
@@ -17,6 +19,7 @@ mod progress;
 mod proxy;
 mod resume;
 mod review;
+mod rm;
 mod run;
 mod sessions;
 mod show;
@@ -68,6 +71,9 @@ async fn dispatch(args: &Args, secrets: &Secrets) -> Result<Exit, Failure> {
         Command::Price(price) => price::price(price),
         Command::Cap(of) => cap::cap(url, of).await,
         Command::Proxy(of) => proxy::proxy(url, of, secrets).await,
+        Command::Rm(of) => rm::rm(url, of).await,
+        Command::Export(of) => export::export(url, of).await,
+        Command::Import(of) => import::import(url, of).await,
         Command::Demo => demo::demo().await,
     }
 }

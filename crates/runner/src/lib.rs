@@ -16,6 +16,7 @@ mod follow_up;
 mod gate;
 mod homes;
 mod in_flight;
+mod leave;
 mod node;
 mod presence;
 mod recover;
@@ -26,6 +27,7 @@ pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
 pub use events::{Event, What};
 pub use follow_up::{FollowUp, FollowUpError, FollowedUp};
+pub use leave::{LeaveError, LeaveFrom, remove_session, seal_session};
 pub use node::{
     EMPTY_TURNS, HostFault, MAX_SENDS, Node, PROMPT_BYTES, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict,
     SUBMIT, Step, Tool, ToolEnd, ToolInvocation, ToolRun,
