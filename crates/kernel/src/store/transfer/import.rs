@@ -132,6 +132,8 @@ impl Import {
             return Err(lines.fault(FileFault::Format { found: top.format }));
         }
         let (log, inbox) = (LogKey::from(&top.key), LogKey::Shared(SharedLog::Inbox(top.key.clone())));
+        // Where the log ends: digests are taken once, of the last.
+        let mut last: Option<Frame> = None;
         let mut import = Self {
             records: Vec::new(),
             inbox: Vec::new(),
@@ -146,7 +148,9 @@ impl Import {
             lines.next()?;
             match lines.parse()? {
                 Line::Record(row) if import.inbox.is_empty() => {
-                    let (frame, record) = frame::<Body, _>(&lines, &log, &row, import.end.seq.next())?;
+                    let due = last.as_ref().map_or(Seq::START, |frame| frame.seq).next();
+                    let (frame, record) = frame::<Body, _>(&lines, &log, &row, due)?;
+                    last = Some(frame.clone());
                     import.take(frame, record).map_err(|fault| lines.fault(fault))?;
                 }
                 Line::Post(row) => {
@@ -154,6 +158,7 @@ impl Import {
                     import.inbox.push(frame::<InboxBody, _>(&lines, &inbox, &row, due)?.0);
                 }
                 Line::End(Last { sha256 }) => {
+                    import.end = LogEnd::of(last.as_ref());
                     import.whole().map_err(|what| lines.damaged(what))?;
                     if sha256 != lines.digest() {
                         return Err(
@@ -175,7 +180,6 @@ impl Import {
         }
         self.state.check(&record).map_err(FileFault::Illegal)?;
         self.epoch = record.epoch;
-        self.end = LogEnd::of(Some(&frame));
         match record.body {
             // The state stays the one before it: that is what goes on.
             Body::Moved { to } => self.sealed = Some(to),
