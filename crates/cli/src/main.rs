@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod export;
+mod follow_up;
 mod harness;
 mod import;
 mod node_file;
@@ -22,6 +23,7 @@ mod review;
 mod rm;
 mod run;
 mod sessions;
+mod settle;
 mod show;
 mod signals;
 mod stores;
@@ -74,6 +76,8 @@ async fn dispatch(args: &Args, secrets: &Secrets) -> Result<Exit, Failure> {
         Command::Rm(of) => rm::rm(url, of).await,
         Command::Export(of) => export::export(url, of).await,
         Command::Import(of) => import::import(url, of).await,
+        Command::Settle(of) => settle::settle(url, of).await,
+        Command::FollowUp(of) => follow_up::follow_up(url, of, secrets).await,
         Command::Demo => demo::demo().await,
     }
 }
