@@ -4,6 +4,7 @@
 //! * [`script`]: what a model answers, written down beforehand (with `faux` or `scripted`).
 //! * [`scripted`]: a model server on loopback that plays a script; also the program `agentrun-scripted-model`.
 //! * [`suites`]: what a store must do, as cases to run on one of your own.
+//! * [`sweep`]: the crash sweep, with its program `agentrun-crash-sweep`; in a build of its own.
 
 #[cfg(feature = "faux")]
 pub mod faux;
@@ -13,3 +14,5 @@ pub mod script;
 pub mod scripted;
 #[cfg(feature = "suites")]
 pub mod suites;
+#[cfg(feature = "sweep")]
+pub mod sweep;
