@@ -67,6 +67,13 @@ fn here(stage: &Stage, args: &[&str]) -> Ran {
     stage.ends(stage.agentrun(args))
 }
 
+/// Private homes and owner marks beside the store.
+fn homes(stage: &Stage) -> Vec<std::ffi::OsString> {
+    std::fs::read_dir(stage.at("store/homes"))
+        .map(|homes| homes.map(|home| home.unwrap().file_name()).collect())
+        .unwrap_or_default()
+}
+
 fn ok(ran: Ran) -> Value {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran.last()
@@ -87,6 +94,7 @@ fn f22_a_session_killed_in_a_never_tool_moves_and_goes_on_without_running_it_aga
     let told = ok(here(&stage, &["export", session, "t.jsonl", "--seal-to", "host b", "--json"]));
     assert_eq!((&told["type"], &told["sealed"]), (&json!("exported"), &json!("host b")));
     let records = told["records"].as_u64().unwrap();
+    assert_eq!(homes(&stage), [""; 0], "what the harness kept of it here is not needed any more");
 
     // Here it ended: it is told where it went, and nothing begins.
     std::fs::write(stage.work("go"), "").unwrap();
@@ -231,8 +239,10 @@ fn f21_what_a_removed_session_held_keeps_counting() {
     node["tools"][0]["price_usd"] = json!("0.25");
     stage.node(&node);
     killed(&stage, &["--run", "night", "--cap", "5"]);
+    assert_ne!(homes(&stage), [""; 0], "the kill left a home");
     let told = here(&stage, &["rm", &stage.session]);
     assert_eq!(told.code, Some(0), "{told:?}");
+    assert_eq!(homes(&stage), [""; 0], "what the harness kept of the session goes with it");
     assert!(told.stdout.contains("$0.25 that it held keeps counting against run night"), "{told:?}");
     assert!(told.stdout.contains("agentrun cap night --raise"), "{told:?}");
     assert_eq!(ok(here(&stage, &["cap", "night", "--json"]))["held"], "0.25");
@@ -251,11 +261,7 @@ fn f21_a_live_owner_keeps_its_session_unless_it_is_taken_and_then_ends_as_fenced
     let ended = running.end(PATIENCE);
     assert_eq!(ended.code, Some(5), "{ended:?}");
     assert!(!ended.stdout.contains("\"delivered\""), "{ended:?}");
-    let homes = stage.at("store/homes");
-    let left: Vec<_> = std::fs::read_dir(&homes)
-        .map(|homes| homes.map(|home| home.unwrap().file_name()).collect())
-        .unwrap_or_default();
-    assert!(left.is_empty(), "no home of it stays: {left:?}");
+    assert_eq!(homes(&stage), [""; 0], "no home of it stays");
     assert_eq!(ok(here(&stage, &["sessions", "--json"]))["state"], "removed");
 }
 
