@@ -2,8 +2,12 @@
 // A failed test is the report.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod disk;
 mod memory;
+mod mutants;
+mod sled;
 mod sqlite;
+mod toy;
 
 use agentrun_testing::suites::Report;
 use agentrun_testing::suites::store::{Data, Options, SCHEDULES, conform_with};

@@ -132,7 +132,7 @@ pub(super) async fn f17_a_power_cut_loses_nothing_acknowledged_and_halves_no_bat
     const WRITERS: u64 = 4;
     let mut acknowledged = vec![0; WRITERS as usize];
     let mut kept = 0;
-    for round in 1..=6_u64 {
+    for round in 1..=12_u64 {
         let acked: Vec<_> = (0..WRITERS).map(|_| Arc::new(AtomicU64::new(0))).collect();
         let tasks: Vec<_> = acked
             .iter()
@@ -146,6 +146,7 @@ pub(super) async fn f17_a_power_cut_loses_nothing_acknowledged_and_halves_no_bat
         let heard = || acked.iter().map(|acked| acked.load(Ordering::SeqCst)).sum::<u64>();
         let start: u64 = acknowledged.iter().sum();
         poll("an acknowledgement", || async { Ok((heard() >= start + enough).then_some(())) }).await?;
+        give_way(round * 5 % 17).await;
         for (before, acked) in acknowledged.iter_mut().zip(&acked) {
             *before = acked.load(Ordering::SeqCst).max(*before);
         }
@@ -199,13 +200,18 @@ async fn write_until_cut(store: Store, w: u64, acked: Arc<AtomicU64>) -> Result<
 
 /// Fenced is final for whoever hears it, so the epoch it names must survive a cut of that very instant.
 pub(super) async fn f17_a_refusal_rests_on_a_durable_epoch(mut rig: Rig) -> Answer {
-    for _ in 0..10 {
+    for round in 0..24 {
         let mut old = rig.store.open(&key("a")?, None).await?;
         let mut n = old.last().0;
         let again = Arc::clone(&rig.again);
         let taking = tokio::spawn(async move { again.open(&key("a")?, None).await.map_err(Failure::from) });
         let newer = loop {
             n += 1;
+            // Asks at another instant of the take each time, its sync among them.
+            match round % 3 {
+                0 => tokio::time::sleep(Duration::from_millis(1)).await,
+                _ => give_way((n * 7 + round) % 12).await,
+            }
             match tokio::time::timeout(Duration::from_secs(20), old.append(one(n), None)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(AppendError::Fenced { newer })) => break newer,
@@ -247,6 +253,12 @@ pub(super) async fn f17_a_conflict_rests_on_a_durable_record(mut rig: Rig) -> An
         ensure!(seq >= told, "round {round}: an append heard of seq {told}; after a power cut the log is at {seq}");
     }
     Ok(String::new())
+}
+
+async fn give_way(turns: u64) {
+    for _ in 0..turns {
+        tokio::task::yield_now().await;
+    }
 }
 
 async fn epoch(store: &Store, name: &str) -> Result<u64, Failure> {

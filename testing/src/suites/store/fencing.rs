@@ -1,9 +1,9 @@
 //! The fence: who opened last writes, and nobody else.
 
-use agentrun_kernel::{AppendError, Batch, Body, End, Epoch, OpenError, Refused, Seq};
+use agentrun_kernel::{AppendError, Batch, Body, End, Epoch, OpenError, Refused, Seq, SessionWriter};
 
 use super::data::Rig;
-use super::words::{Answer, bytes_of, data, ensure, key, log, numbers, one, refused, rigged, same, session};
+use super::words::{Answer, Failure, bytes_of, data, ensure, key, log, numbers, one, refused, rigged, same, session};
 
 pub(super) async fn b43_of_three_opens_only_the_last_writes(rig: Rig) -> Answer {
     let mut first = rig.store.open(&key("a")?, None).await?;
@@ -39,6 +39,49 @@ pub(super) async fn b43_of_many_opens_at_once_the_last_alone_writes(rig: Rig) ->
     }
     same(numbers(&rig.again, "a").await?, vec![1], "records")?;
     Ok(String::new())
+}
+
+/// Takeovers of an owner that writes without pause: once an open has answered, no record of the old owner follows.
+pub(super) async fn b46_nothing_of_an_old_owner_follows_a_takeover(rig: Rig) -> Answer {
+    let (mut takes, mut n) = (Vec::new(), 0);
+    let mut owner = tokio::spawn(write_until_fenced(rig.store.open(&key("a")?, None).await?));
+    for round in 0..60_u64 {
+        for _ in 0..round * 7 % 23 {
+            tokio::task::yield_now().await;
+        }
+        let store = if round % 2 == 0 { &rig.again } else { &rig.store };
+        let writer = store.open(&key("a")?, None).await?;
+        takes.push((writer.epoch(), writer.last()));
+        let next = tokio::spawn(write_until_fenced(writer));
+        n += owner.await??;
+        owner = next;
+    }
+    owner.abort();
+    let records = session(&rig.store, "a").await?;
+    for (epoch, last) in takes {
+        for record in &records {
+            let before = record.seq <= last;
+            ensure!(
+                before == (record.epoch < epoch),
+                "record {} is of epoch {}; epoch {epoch} took the session at {last}",
+                record.seq,
+                record.epoch
+            );
+        }
+    }
+    Ok(format!("60 takeovers, {n} records of fenced owners"))
+}
+
+/// Answers how many landed.
+async fn write_until_fenced(mut writer: SessionWriter) -> Result<u64, Failure> {
+    let mut landed = 0;
+    loop {
+        match writer.append(one(writer.epoch().0), None).await {
+            Ok(_) => landed += 1,
+            Err(AppendError::Fenced { .. }) => return Ok(landed),
+            Err(other) => return Err(other.into()),
+        }
+    }
 }
 
 pub(super) async fn b43_an_open_fences_no_writer_of_another_key(rig: Rig) -> Answer {

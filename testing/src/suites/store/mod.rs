@@ -89,6 +89,7 @@ const CASES: &[Case] = cases! {
     order::an_unknown_log_is_an_empty_one;
     fencing::b43_of_three_opens_only_the_last_writes;
     fencing::b43_of_many_opens_at_once_the_last_alone_writes;
+    fencing::b46_nothing_of_an_old_owner_follows_a_takeover;
     fencing::b43_an_open_fences_no_writer_of_another_key;
     fencing::b43_epochs_grow_over_reopen;
     fencing::b44_a_refused_append_leaves_every_byte_as_it_was;

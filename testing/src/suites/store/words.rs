@@ -10,7 +10,7 @@ use agentrun_kernel::{
 };
 
 /// How long a case waits for what must come by itself.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a case saw that must not be, in words.
 #[derive(Debug)]
