@@ -23,6 +23,8 @@ mod core;
 mod disk;
 mod error;
 mod memory;
+#[cfg(feature = "bench")]
+mod raw;
 mod rules;
 mod sled;
 mod sqlite;
@@ -37,6 +39,9 @@ pub(crate) use batch::encode_all;
 pub use batch::{Arrival, Batch, Durability, FencedAppend, SharedAppend, SharedBatch, SharedFrames, WriterBackend};
 pub use error::{AppendError, ImportError, OpenError, Refused, RemoveError, StoreError};
 pub use memory::MemoryStore;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub use raw::RawLog;
 pub use sled::SledStore;
 pub use sqlite::SqliteStore;
 pub use tail::{PAGE, read_all, read_from};

@@ -68,7 +68,9 @@ fn holds(file: &Path, text: &str) -> bool {
 fn open(url: &str) -> Store {
     for _ in 0..10_000 {
         match open_url(url) {
-            Err(UrlError::Store(StoreError::Unusable { .. })) => std::thread::sleep(std::time::Duration::from_millis(2)),
+            Err(UrlError::Store(StoreError::Unusable { .. })) => {
+                std::thread::sleep(std::time::Duration::from_millis(2))
+            }
             opened => return opened.unwrap(),
         }
     }
@@ -257,11 +259,10 @@ async fn f18_a_buffered_batch_survives_sigkill_once_the_file_has_it() {
         assert_eq!(writer.last(), Seq(2));
         writer.append(Batch::of([data(3)]), None).await.unwrap();
         let records = session(&store, "a").await;
-        assert_eq!(records.iter().map(|record| record.body.clone()).collect::<Vec<_>>(), [
-            data(1),
-            words("not synced"),
-            data(3)
-        ]);
+        assert_eq!(
+            records.iter().map(|record| record.body.clone()).collect::<Vec<_>>(),
+            [data(1), words("not synced"), data(3)]
+        );
     }
 }
 
