@@ -39,6 +39,7 @@ transfers! {
     f22_an_inbox_moves_with_its_session
     f22_a_move_widens_no_cap
     f22_a_move_counts_in_a_ledger_that_is_there
+    f01_imports_and_other_sessions_share_a_ledger_and_none_is_lost
     f04_an_attempt_does_not_land_without_the_earlier_ones
     an_export_fences_nobody_and_ends_at_what_is_durable
     an_export_of_nothing_and_a_seal_of_nothing_are_refused_and_make_nothing
@@ -354,6 +355,46 @@ async fn f22_a_move_counts_in_a_ledger_that_is_there(from: Store, to: Store, _: 
     let landed = read(&sealed(&from, "a").await).land(to.as_ref(), None).await.unwrap();
     let share = LedgerBody::Decision { id: "import:a:3".to_owned(), session: key("a"), amount: usd("0.75") };
     assert_eq!((books(&to).await, landed.cap), (vec![cap, share], None));
+}
+
+async fn f01_imports_and_other_sessions_share_a_ledger_and_none_is_lost(from: Store, to: Store, reopen: Reopen) {
+    spending(&from).await;
+    let import = Arc::new(read(&exported(&from, "a").await));
+    to.append_at(&ledger("r"), Seq(0), SharedBatch::Ledger(vec![LedgerBody::Cap { cap: None }])).await.unwrap();
+    let sealed = Arc::new(read(&sealed(&from, "a").await));
+    let other = reopen();
+    let busy = tokio::spawn(async move {
+        let mut at = Seq(1);
+        for n in 0..200 {
+            let raise = SharedBatch::Ledger(vec![LedgerBody::Raise { id: format!("{n}"), cap: Usd::default() }]);
+            loop {
+                match other.append_at(&ledger("r"), at, raise.clone()).await {
+                    Ok(seq) => break at = seq,
+                    Err(AppendError::Conflict { found, .. }) => at = found,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    });
+    let mut landing = Vec::new();
+    for n in 0..8 {
+        let (import, to) = (Arc::clone(&import), Arc::clone(&to));
+        landing.push(tokio::spawn(async move { import.land(to.as_ref(), Some(&key(&format!("copy-{n}")))).await }));
+    }
+    let to_too = Arc::clone(&to);
+    landing.push(tokio::spawn(async move { sealed.land(to_too.as_ref(), None).await }));
+    for landed in landing {
+        landed.await.unwrap().unwrap();
+    }
+    busy.await.unwrap();
+    let books = books(&to).await;
+    let shares = books.iter().filter(|body| matches!(body, LedgerBody::Decision { .. })).count();
+    assert_eq!(
+        (books.len(), shares),
+        (1 + 200 + 1, 1),
+        "the moved one is counted once, a copy is not, and no raise is lost"
+    );
+    assert_eq!(to.heads(None, 20).await.unwrap().len(), 9);
 }
 
 async fn f04_an_attempt_does_not_land_without_the_earlier_ones(from: Store, to: Store, _: Reopen) {

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use rusqlite::{Connection, ErrorCode, FileControl, OptionalExtension as _};
 
 use super::super::backend::{Backend, CommitError, LogState, Write, WriteError};
-use super::super::{Durability, End, LogEnd, StoreError};
 use super::super::disk::Identity;
+use super::super::{Durability, End, Head, LogEnd, StoreError};
 use super::file::Place;
+use super::head::{self, RowHead, int};
 use super::schema::CHUNK;
 use crate::ids::{Digest, Epoch, LogKey, Nonce, Seq, SharedLog};
 
@@ -169,7 +170,7 @@ impl SqliteBackend {
     /// Sets the heads this group moved, each only if its row is what the group built on.
     fn set_heads(&mut self) -> rusqlite::Result<()> {
         let mut set = self.conn.prepare_cached(
-            "UPDATE head SET epoch = ?5, nonce = ?6, seq = ?7, durable = ?8, last = ?9
+            "UPDATE head SET epoch = ?5, nonce = ?6, seq = ?7, durable = ?8, last = ?9, sum = ?10
              WHERE s = ?1 AND epoch = ?2 AND nonce = ?3 AND seq = ?4",
         )?;
         for log in self.dirty.drain(..) {
@@ -186,6 +187,7 @@ impl SqliteBackend {
                 int(state.seq.0),
                 int(state.durable.0),
                 known.last,
+                head::sum(&log, state, known.last),
             ))?;
             if changed != 1 {
                 return Err(rusqlite::Error::StatementChangedRows(changed));
@@ -308,11 +310,6 @@ pub(super) fn name(log: &LogKey) -> &str {
     }
 }
 
-/// SQLite's integers are signed; no seq or epoch of ours comes near their end.
-pub(super) fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("PRAGMA data_version")?.query_row((), |row| row.get(0))
 }
@@ -321,87 +318,26 @@ fn create(conn: &Connection, log: &LogKey) -> rusqlite::Result<i64> {
     let s = conn
         .prepare_cached("INSERT INTO log (kind, name) VALUES (?1, ?2) RETURNING s")?
         .query_row((kind(log), name(log)), |row| row.get(0))?;
-    conn.prepare_cached("INSERT INTO head (s, epoch, nonce, seq, durable, last) VALUES (?1, 0, ?2, 0, 0, 0)")?
-        .execute((s, [0_u8; 16]))?;
+    conn.prepare_cached("INSERT INTO head (s, epoch, nonce, seq, durable, last, sum) VALUES (?1, 0, ?2, 0, 0, 0, ?3)")?
+        .execute((s, [0_u8; 16], head::sum(log, &LogState::EMPTY, 0)))?;
     Ok(s)
 }
 
-/// A log from its rows. Its head row has no checksum, so it is held against the record it points to: a head that slipped back would
-/// otherwise hide the records behind it.
+/// A log from its rows.
 fn load(conn: &Connection, log: &LogKey) -> Result<Known, StoreError> {
-    let failed = |error: rusqlite::Error| read_failed(log, Seq::START, &error);
-    type Rows = (i64, Option<String>, Option<String>, i64, [u8; 16], i64, i64, i64);
-    let found: Option<Rows> = conn
-        .prepare_cached(
-            "SELECT l.s, l.end, l.moved, h.epoch, h.nonce, h.seq, h.durable, h.last
-             FROM log l JOIN head h ON h.s = l.s WHERE l.kind = ?1 AND l.name = ?2",
-        )
-        .and_then(|mut head| head.query_row((kind(log), name(log)), |row| row.try_into()).optional())
-        .map_err(failed)?;
-    let Some((s, end, moved, epoch, nonce, seq, durable, last)) = found else {
+    let Some(row) = RowHead::find(conn, log)? else {
         return Ok(Known { s: None, state: LogState::EMPTY, last: 0, tail: Vec::new(), row: None });
     };
-    let head = RowHead { s, epoch, seq, durable, last };
-    head.check(conn, log)?;
-    let end = end.map(|end| known_end(log, head.seq(), &end)).transpose()?;
-    let removed = if end == Some(End::Removed) { tombstone(conn, s).map_err(failed)? } else { None };
-    let state = LogState {
-        seq: head.seq(),
-        durable: Seq(unsigned(durable)),
-        epoch: Epoch(unsigned(epoch)),
-        nonce: Nonce(nonce),
-        end,
-        moved,
-        removed,
+    row.check(conn, log)?;
+    let end = row.end(log)?;
+    let removed = if end == Some(End::Removed) {
+        tombstone(conn, row.s).map_err(|error| read_failed(log, row.seq(), &error))?
+    } else {
+        None
     };
-    Ok(Known { s: Some(s), state, last, tail: Vec::new(), row: None })
-}
-
-/// The numbers of a head row.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RowHead {
-    pub(super) s: i64,
-    pub(super) epoch: i64,
-    pub(super) seq: i64,
-    pub(super) durable: i64,
-    pub(super) last: i64,
-}
-
-impl RowHead {
-    pub(super) fn seq(&self) -> Seq {
-        Seq(unsigned(self.seq))
-    }
-
-    pub(super) fn check(&self, conn: &Connection, log: &LogKey) -> Result<(), StoreError> {
-        let damaged = |what: &str| StoreError::Corrupt { log: log.clone(), seq: self.seq(), what: what.to_owned() };
-        if self.epoch < 0 || self.durable < 0 || self.durable > self.seq {
-            return Err(damaged("its head's numbers do not fit together"));
-        }
-        if self.seq == 0 && self.last == 0 {
-            return Ok(());
-        }
-        let last: Option<(i64, i64, i64)> = conn
-            .prepare_cached("SELECT s, seq, epoch FROM record WHERE id = ?1")
-            .and_then(|mut record| record.query_row([self.last], |row| row.try_into()).optional())
-            .map_err(|error| read_failed(log, self.seq(), &error))?;
-        match last {
-            Some((s, seq, epoch)) if s == self.s && seq == self.seq && epoch <= self.epoch => Ok(()),
-            Some(_) => Err(damaged("its head points to another record")),
-            None => Err(damaged("its head points to no record")),
-        }
-    }
-}
-
-pub(super) fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
-}
-
-pub(super) fn known_end(log: &LogKey, seq: Seq, end: &str) -> Result<End, StoreError> {
-    End::from_stored(end).ok_or_else(|| StoreError::Corrupt {
-        log: log.clone(),
-        seq,
-        what: format!("its end `{end}` is not one"),
-    })
+    let Head { seq: durable, epoch } = row.head();
+    let state = LogState { seq: row.seq(), durable, epoch, nonce: Nonce(row.nonce), end, moved: row.moved, removed };
+    Ok(Known { s: Some(row.s), state, last: row.last, tail: Vec::new(), row: None })
 }
 
 pub(super) fn read_failed(log: &LogKey, seq: Seq, error: &rusqlite::Error) -> StoreError {
@@ -424,7 +360,9 @@ fn tombstone(conn: &Connection, s: i64) -> rusqlite::Result<Option<LogEnd>> {
         .prepare_cached("SELECT seq, digest FROM tombstone WHERE s = ?1")?
         .query_row([s], |row| row.try_into())
         .optional()?;
-    Ok(found.and_then(|(seq, digest)| Some(LogEnd { seq: Seq(unsigned(seq)), digest: Digest::from_stored(&digest)? })))
+    Ok(found.and_then(|(seq, digest)| {
+        Some(LogEnd { seq: Seq(u64::try_from(seq).ok()?), digest: Digest::from_stored(&digest)? })
+    }))
 }
 
 /// Lets all records of a log go. Rows are found by the full chunks and then from the head back; where damage breaks that off, what is
