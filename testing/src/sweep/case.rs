@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use agentrun_kernel::{Body, LedgerBody, LogKey, Record, SharedLog, open_url, read_all};
 
 use super::Fault;
+use super::child::SECOND;
 use super::scenario::Scenario;
 use super::tally::Tally;
 use super::verdict::{self, Evidence};
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at a process.
 const LOOK: Duration = Duration::from_millis(2);
 const SIGKILL: i32 = 9;
+/// The name of the owner that brings the session to its end, before it is opened once more.
+pub(super) const LAST: &str = "last";
 
 /// A store that cases run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,14 +129,30 @@ enum Arm<'a> {
 impl Stage<'_> {
     /// The crossings of an uncut run, in their order.
     pub(super) fn census(self, scenario: Scenario, backend: Backend) -> Result<Vec<Site>, Fault> {
-        let tally = Tally::listen()?;
-        let mut process = self.start(scenario, backend, &tally, Arm::Nothing, false)?;
+        let (tally, begun) = (Tally::listen()?, Tally::listen()?);
+        self.prelude(scenario, backend, &begun)?;
+        let mut process = self.start(scenario, backend, &tally, Arm::Nothing, "census", false)?;
         let status = process.wait(Instant::now() + PATIENCE)?;
         if !status.success() {
-            return Err(Fault(format!("the census of {} on {} failed: {}", scenario.name(), backend.name(), process.said())));
+            return Err(Fault(format!(
+                "the census of {} on {} failed: {}",
+                scenario.name(),
+                backend.name(),
+                process.said()
+            )));
         }
         heard(&tally)?;
         Ok(tally.counts().hits.into_iter().map(|(point, nth)| Site { point, nth }).collect())
+    }
+
+    /// Brings the session to where the scenario begins. Answers how many owners died on the way.
+    fn prelude(self, scenario: Scenario, backend: Backend, tally: &Tally) -> Result<u32, Fault> {
+        let Some((point, nth)) = scenario.prelude() else { return Ok(0) };
+        let mut process = self.start(scenario, backend, tally, Arm::Kill(point, nth), "prelude", false)?;
+        match how(process.wait(Instant::now() + PATIENCE)?) {
+            Ended::Killed => heard(tally).map(|()| 1),
+            _ => Err(Fault(format!("the owner before was not killed at {point}#{nth}: {}", process.said()))),
+        }
     }
 
     fn start(
@@ -142,7 +161,8 @@ impl Stage<'_> {
         backend: Backend,
         tally: &Tally,
         arm: Arm<'_>,
-        second: bool,
+        owner: &str,
+        beside: bool,
     ) -> Result<Process, Fault> {
         let said = self.folder.join("said");
         let log = File::options().create(true).append(true).open(&said).map_err(Fault::of)?;
@@ -151,15 +171,15 @@ impl Stage<'_> {
             .args(["child", scenario.name()])
             .arg(backend.url(self.folder))
             .arg(self.folder)
-            .arg(tally.address())
+            .args([tally.address(), owner])
             .env("AGENTRUN_CROSSING_DOOR", tally.address())
             .env("AGENTRUN_PLANTED", self.planted)
             .env_remove("AGENTRUN_CROSSING")
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(Fault::of)?)
             .stderr(log);
-        if second {
-            command.arg("second");
+        if beside {
+            command.arg("beside");
         }
         match arm {
             Arm::Nothing => {}
@@ -233,14 +253,16 @@ impl Case {
     /// Runs the case in an empty folder. The answer is what it broke; none is a pass.
     pub(super) fn run(&self, stage: Stage<'_>) -> Result<Vec<String>, Fault> {
         let tally = Tally::listen()?;
+        let before = stage.prelude(self.scenario, self.backend, &tally)?;
         let mut evidence = match self.cut {
             Cut::Kill => self.kill(stage, &tally, None)?,
             Cut::Twice(nth) => self.kill(stage, &tally, Some(nth))?,
             Cut::Owner => self.take_over(stage, &tally)?,
         };
+        evidence.cuts = evidence.cuts.saturating_add(before);
         heard(&tally)?;
         evidence.before_third = tally.counts();
-        let mut third = self.process(stage, &tally, Arm::Nothing, false)?;
+        let mut third = self.process(stage, &tally, Arm::Nothing, "third", false)?;
         evidence.ended.push(how(third.wait(Instant::now() + PATIENCE)?));
         heard(&tally)?;
         evidence.after_third = tally.counts();
@@ -254,8 +276,15 @@ impl Case {
         Ok(broken)
     }
 
-    fn process(&self, stage: Stage<'_>, tally: &Tally, arm: Arm<'_>, second: bool) -> Result<Process, Fault> {
-        stage.start(self.scenario, self.backend, tally, arm, second)
+    fn process(
+        &self,
+        stage: Stage<'_>,
+        tally: &Tally,
+        arm: Arm<'_>,
+        owner: &str,
+        beside: bool,
+    ) -> Result<Process, Fault> {
+        stage.start(self.scenario, self.backend, tally, arm, owner, beside)
     }
 
     fn kill(&self, stage: Stage<'_>, tally: &Tally, again: Option<u32>) -> Result<Evidence, Fault> {
@@ -264,7 +293,8 @@ impl Case {
         let mut cuts = 0_u32;
         let arms = [Some(Arm::Kill(&self.site.point, self.site.nth)), again.map(|nth| Arm::Kill("*", nth))];
         for arm in arms.into_iter().flatten().chain([Arm::Nothing]) {
-            let mut process = self.process(stage, tally, arm, false)?;
+            let owner = if matches!(arm, Arm::Nothing) { LAST } else { "first" };
+            let mut process = self.process(stage, tally, arm, owner, false)?;
             let how = how(process.wait(until)?);
             cuts = cuts.saturating_add(u32::from(how == Ended::Killed));
             ended.push(how);
@@ -275,22 +305,25 @@ impl Case {
     fn take_over(&self, stage: Stage<'_>, tally: &Tally) -> Result<Evidence, Fault> {
         let until = Instant::now() + PATIENCE;
         let alone = self.backend == Backend::Sled;
-        let mut first = self.process(stage, tally, Arm::Wait(&self.site.point, self.site.nth), alone)?;
+        let mut first = self.process(stage, tally, Arm::Wait(&self.site.point, self.site.nth), "first", alone)?;
         let mut ended = Vec::new();
-        if !tally.stands(until, &mut || first.ended()) {
+        if !tally.stands(&self.site.point, self.site.nth, until, &mut || first.ended()) {
             return Err(Fault(format!("nobody came to {}: {}", self.site, first.said())));
         }
         let first_hits = tally.counts().hits.len();
         let second = if alone {
             tally.play_second(until, &mut || first.ended())
         } else {
-            let mut second = self.process(stage, tally, Arm::Nothing, false)?;
+            let mut second = self.process(stage, tally, Arm::Nothing, SECOND, false)?;
             how(second.wait(until)?) == Ended::Well
         };
         ended.push(if second { Ended::Well } else { Ended::Badly });
         let taken = tally.counts();
         tally.release();
         ended.push(how(first.wait(until)?));
+        heard(tally)?;
+        let mut last = self.process(stage, tally, Arm::Nothing, LAST, false)?;
+        ended.push(how(last.wait(until)?));
         Ok(Evidence { ended, cuts: 1, taken: Some((first_hits, taken)), ..Evidence::default() })
     }
 
@@ -309,4 +342,3 @@ impl Case {
         Ok(())
     }
 }
-

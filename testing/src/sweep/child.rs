@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agentrun_adapter::AgentAdapter;
 use agentrun_adapter::process::{Exit, Marker, Spawn, run_to_end};
 use agentrun_cap::Catalog;
-use agentrun_kernel::{Store, open_url};
+use agentrun_kernel::{FollowUpName, Store, open_url};
 use agentrun_runner::{
-    HarnessRunner, HostFault, ModelProvider, Review, ReviewVerdict, RunnerOptions, ToolEnd, ToolInvocation, ToolRun,
+    FollowUp, FollowUpError, HarnessRunner, HostFault, ModelProvider, Node, NodeError, Review, ReviewVerdict,
+    RunnerOptions, SettleError, SettleIn, ToolEnd, ToolInvocation, ToolRun, settle_open_turn,
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -20,6 +22,9 @@ use super::Fault;
 use super::scenario::{Does, Op, Scenario, SweepTool};
 use crate::faux::FauxAdapter;
 use crate::script::{Conversation, Script, Side};
+
+/// The name of an owner that takes a session from another one.
+pub(super) const SECOND: &str = "second";
 
 /// Exit code of a process whose parent is gone or that was started wrongly.
 const ORPHAN: i32 = 98;
@@ -48,7 +53,7 @@ impl Parent {
     }
 }
 
-/// Runs a scenario's program: `SCENARIO STORE FOLDER PARENT [second]`. With `second`, this process runs it once more, as a second owner
+/// Runs a scenario's program as an owner of this name: `SCENARIO STORE FOLDER PARENT OWNER [beside]`. With `beside`, this process runs it once more, as a second owner
 /// beside the first one, when its parent says so: for stores that one process has to itself.
 #[must_use]
 pub fn child(arguments: &[String]) -> ExitCode {
@@ -72,8 +77,8 @@ fn exit(done: Result<(), Fault>) -> ExitCode {
 }
 
 fn run_child(arguments: &[String]) -> Result<(), Fault> {
-    let [scenario, store, folder, parent, rest @ ..] = arguments else {
-        return Err(Fault("a child needs SCENARIO STORE FOLDER PARENT".to_owned()));
+    let [scenario, store, folder, parent, owner, rest @ ..] = arguments else {
+        return Err(Fault("a child needs SCENARIO STORE FOLDER PARENT OWNER".to_owned()));
     };
     let world = World {
         scenario: Scenario::named(scenario)?,
@@ -81,12 +86,14 @@ fn run_child(arguments: &[String]) -> Result<(), Fault> {
         folder: PathBuf::from(folder),
         parent: Arc::new(Parent::connect(parent)?),
     };
-    let Some(second) = rest.first().filter(|word| *word == "second") else { return world.play("first") };
+    if rest.first().is_none_or(|word| word != "beside") {
+        return world.play(owner);
+    }
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| world.play("first"));
+        let first = scope.spawn(|| world.play(owner));
         // Answered once the first one stands at its crossing.
-        Parent::connect(&world.parent.address)?.tell(second);
-        world.play("second")?;
+        Parent::connect(&world.parent.address)?.tell("second");
+        world.play(SECOND)?;
         world.parent.tell("played second");
         first.join().map_err(|_| Fault("the first owner panicked".to_owned()))?
     })
@@ -110,9 +117,10 @@ impl World {
     fn play(&self, owner: &str) -> Result<(), Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Fault::of)?;
         runtime.block_on(async {
-            let runner = self.runner()?;
-            for op in self.scenario.ops() {
-                let result = self.op(&runner, *op).await?;
+            let (runner, adapter) = self.runner()?;
+            let ops = if owner == SECOND { self.scenario.second() } else { self.scenario.ops() };
+            for op in ops {
+                let result = self.op(&runner, &adapter, *op).await?;
                 self.parent.tell(&format!("result {owner} {result}"));
                 if result["error"].is_string() {
                     break;
@@ -122,10 +130,12 @@ impl World {
         })
     }
 
-    fn runner(&self) -> Result<HarnessRunner, Fault> {
+    fn runner(&self) -> Result<(HarnessRunner, Arc<dyn AgentAdapter>), Fault> {
         let script = Script::parse(&self.scenario.script()).map_err(Fault::of)?;
         let parent = self.parent.clone();
         let adapter = FauxAdapter::new(script).telling(Arc::new(move |talk| parent.tell(&request(talk))));
+        let adapter: Arc<dyn AgentAdapter> =
+            Arc::new(if self.scenario.own_ids() { adapter } else { adapter.without_own_ids() });
         let options = RunnerOptions {
             store: self.store.clone(),
             catalog: Arc::new(Catalog::bundled().map_err(Fault::of)?),
@@ -136,21 +146,50 @@ impl World {
             on_event: None,
             before_request: None,
         };
-        Ok(HarnessRunner::new(Arc::new(adapter), options))
+        Ok((HarnessRunner::new(adapter.clone(), options), adapter))
     }
 
-    async fn op(&self, runner: &HarnessRunner, op: Op) -> Result<Value, Fault> {
-        match op {
-            Op::Run => {
-                let run = |tool| -> Arc<dyn ToolRun> { Arc::new(Told { tool, parent: self.parent.clone() }) };
-                let review = Arc::new(Told { tool: (), parent: self.parent.clone() });
-                let node = self.scenario.node(run, review);
-                Ok(match runner.run_node(node, self.scenario.step()?).await {
-                    Ok(done) => json!({"op": "run", "value": done.value, "from_records": done.from_records}),
-                    Err(error) => json!({"op": "run", "error": error.word.as_str(), "message": error.message}),
-                })
+    fn node(&self) -> Node {
+        let run = |tool| -> Arc<dyn ToolRun> { Arc::new(Told { tool, parent: self.parent.clone() }) };
+        self.scenario.node(run, Arc::new(Told { tool: (), parent: self.parent.clone() }))
+    }
+
+    async fn op(&self, runner: &HarnessRunner, adapter: &Arc<dyn AgentAdapter>, op: Op) -> Result<Value, Fault> {
+        let (node, step) = (self.node(), self.scenario.step()?);
+        let failed =
+            |op: &str, error: &NodeError| json!({"op": op, "error": error.word.as_str(), "message": error.message});
+        Ok(match op {
+            Op::Run => match runner.run_node(node, step).await {
+                Ok(done) => json!({"op": "run", "value": done.value, "from_records": done.from_records}),
+                Err(error) => failed("run", &error),
+            },
+            Op::FollowUp(name) => {
+                let follow_up = FollowUp {
+                    name: FollowUpName::new(name).map_err(Fault::of)?,
+                    prompt: format!("And why? #{name}"),
+                    reserve: None,
+                };
+                match runner.follow_up_once(node, step, follow_up).await {
+                    Ok(done) => {
+                        json!({"op": name, "end": done.end, "text": done.text, "from_records": done.from_records})
+                    }
+                    Err(FollowUpError::Node(error)) => failed(name, &error),
+                    Err(error @ FollowUpError::Busy(_)) => {
+                        json!({"op": name, "error": "busy", "message": error.to_string()})
+                    }
+                    Err(error) => json!({"op": name, "error": "refused", "message": error.to_string()}),
+                }
             }
-        }
+            Op::Settle { take } => {
+                let at =
+                    SettleIn { store: self.store.clone(), adapter: adapter.clone(), homes: self.folder.join("homes") };
+                match settle_open_turn(&at, &step.session, take).await {
+                    Ok(settled) => json!({"op": "settle", "turn": settled.turn.is_some(), "from_records": true}),
+                    Err(SettleError::Node(error)) => failed("settle", &error),
+                    Err(error) => json!({"op": "settle", "error": "busy", "message": error.to_string()}),
+                }
+            }
+        })
     }
 }
 

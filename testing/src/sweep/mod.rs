@@ -11,8 +11,8 @@
 
 mod case;
 mod child;
-mod scenario;
 mod run;
+mod scenario;
 mod tally;
 mod verdict;
 

@@ -120,9 +120,10 @@ impl Report {
     #[must_use]
     pub fn unmet(&self) -> Vec<&'static str> {
         let met = |name: &str| {
-            self.census.iter().flat_map(|(_, _, sites)| sites).any(|site| {
-                site.point == name || site.point.strip_suffix(".before") == Some(name)
-            })
+            self.census
+                .iter()
+                .flat_map(|(_, _, sites)| sites)
+                .any(|site| site.point == name || site.point.strip_suffix(".before") == Some(name))
         };
         Crossing::ALL.iter().map(|crossing| crossing.name()).filter(|name| !met(name)).collect()
     }
@@ -140,7 +141,11 @@ impl fmt::Display for Report {
             let (scenario, backend) = (scenario.name(), backend.name());
             writeln!(f, "census of {scenario} on {backend}: {} crossings: {}", sites.len(), counts.join(", "))?;
         }
-        writeln!(f, "\n{:<22} {:>6} {:>6} {:>6} {:>6} {:>7}", "crossing", "cases", "kills", "twice", "owners", "failed")?;
+        writeln!(
+            f,
+            "\n{:<22} {:>6} {:>6} {:>6} {:>6} {:>7}",
+            "crossing", "cases", "kills", "twice", "owners", "failed"
+        )?;
         let mut rows: BTreeMap<&str, [usize; 5]> = BTreeMap::new();
         for case in &self.ran {
             let failed = self.failed.iter().any(|(failed, _)| failed == case);

@@ -19,6 +19,15 @@ pub enum Scenario {
     /// Turns: one without a call, a nudge, a priced call, a value that the review rejects, then one that it accepts. A model that is told
     /// of an interruption asks for the same call again.
     Talk,
+    /// The first one, begun by an owner that died while several calls were in flight: what recovery itself crosses.
+    Resumed,
+    /// A node, then two follow-ups, the first of them with a priced call.
+    FollowUps,
+    /// A harness with ids of its own, whose owner died between placing the prompt and sending it: the turn is settled, and the next message
+    /// carries the prompt.
+    Settled,
+    /// A node that its turn limit ends.
+    Bound,
 }
 
 /// One thing a host asks of the session.
@@ -26,6 +35,17 @@ pub enum Scenario {
 pub(super) enum Op {
     /// Run the node to its value.
     Run,
+    /// Ask one more turn, by its name.
+    FollowUp(&'static str),
+    /// End what is open; `take` ends an owner that lives.
+    Settle { take: bool },
+}
+
+/// What a node of a scenario comes to, wherever it is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Value(Value),
+    Failed(&'static str),
 }
 
 /// How a tool of the sweep behaves.
@@ -68,7 +88,7 @@ pub(super) const NODE: &str = "#node";
 
 impl Scenario {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Tools, Self::Talk];
+    pub const ALL: &[Self] = &[Self::Tools, Self::Talk, Self::Resumed, Self::FollowUps, Self::Settled, Self::Bound];
 
     /// Its name.
     #[must_use]
@@ -76,6 +96,10 @@ impl Scenario {
         match self {
             Self::Tools => "tools",
             Self::Talk => "talk",
+            Self::Resumed => "resumed",
+            Self::FollowUps => "follow-ups",
+            Self::Settled => "settled",
+            Self::Bound => "bound",
         }
     }
 
@@ -94,32 +118,63 @@ impl Scenario {
 
     pub(super) const fn ops(self) -> &'static [Op] {
         match self {
-            Self::Tools | Self::Talk => &[Op::Run],
+            Self::Tools | Self::Talk | Self::Resumed | Self::Bound => &[Op::Run],
+            Self::FollowUps => &[Op::Run, Op::FollowUp("one"), Op::FollowUp("two")],
+            Self::Settled => &[Op::Settle { take: false }, Op::Run],
         }
+    }
+
+    /// What a second owner does while the first stands at its crossing. No follow-up begins beside an owner that lives, so the second one
+    /// takes the session by a settle; who comes after both goes on.
+    pub(super) const fn second(self) -> &'static [Op] {
+        match self {
+            Self::FollowUps => &[Op::Run, Op::Settle { take: true }],
+            Self::Settled => &[Op::Settle { take: true }, Op::Run],
+            _ => self.ops(),
+        }
+    }
+
+    /// Where an owner died before any of this began.
+    pub(super) const fn prelude(self) -> Option<(&'static str, u32)> {
+        match self {
+            Self::Resumed => Some(("tool_return", 2)),
+            Self::Settled => Some(("send", 1)),
+            _ => None,
+        }
+    }
+
+    /// Whether the harness takes messages under our ids.
+    pub(super) const fn own_ids(self) -> bool {
+        !matches!(self, Self::Settled)
     }
 
     /// Texts that a prompt of the scenario holds and that a model may be shown once.
     pub(super) const fn tokens(self) -> &'static [&'static str] {
         match self {
-            Self::Tools | Self::Talk => &[NODE],
+            Self::FollowUps => &[NODE, "#one", "#two"],
+            _ => &[NODE],
         }
     }
 
     pub(super) const fn tools(self) -> &'static [SweepTool] {
         match self {
-            Self::Tools => &[LOOK, PAY, FAIL, SPAWN, ALONE, GLANCE],
-            Self::Talk => &[PAY],
+            Self::Tools | Self::Resumed => &[LOOK, PAY, FAIL, SPAWN, ALONE, GLANCE],
+            Self::Talk | Self::Settled => &[PAY],
+            Self::FollowUps => &[PAY, SPAWN],
+            Self::Bound => &[],
         }
     }
 
-    /// The value, wherever it is cut.
-    pub(super) fn value(self) -> Value {
-        json!({"n": 1})
+    pub(super) fn answer(self) -> Answer {
+        match self {
+            Self::Bound => Answer::Failed("turn_limit"),
+            _ => Answer::Value(json!({"n": 1})),
+        }
     }
 
     pub(super) fn script(self) -> String {
         let steps = match self {
-            Self::Tools => json!([
+            Self::Tools | Self::Resumed => json!([
                 when(json!({"results": 0}), &[call("look"), call("pay"), call("fail"), call("spawn")]),
                 when(json!({"results": 4}), &[call("alone"), call("glance")]),
                 when(json!({"results": 6}), &[submit(json!("many"))]),
@@ -136,6 +191,16 @@ impl Scenario {
                 when(json!({"results": 3}), &[submit(json!(1))]),
                 when(json!({"results": 4}), &[submit(json!(1))]),
             ]),
+            Self::FollowUps => json!([
+                {"when": {"anywhere": "#two"}, "times": "always", "text": "Two it is."},
+                when(json!({"contains": "#one"}), &[call("pay"), call("spawn")]),
+                {"when": {"anywhere": "#one"}, "times": "always", "text": "One it is."},
+                when(json!({}), &[submit(json!(1))]),
+            ]),
+            Self::Settled => {
+                json!([when(json!({"results": 0}), &[call("pay")]), when(json!({}), &[submit(json!(1))]),])
+            }
+            Self::Bound => json!([{"times": "always", "text": "Let me think."}]),
         };
         json!({ "steps": steps }).to_string()
     }
@@ -168,7 +233,7 @@ impl Scenario {
             tools: tools.collect(),
             builtins: Vec::new(),
             budget: None,
-            turn_limit: None,
+            turn_limit: (self == Self::Bound).then_some(1),
             request_limit: REQUEST_LIMIT,
             review: (self == Self::Talk).then_some(review),
             fork: false,

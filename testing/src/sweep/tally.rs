@@ -105,9 +105,11 @@ impl Tally {
         self.shared.wait(until, &mut || false, |inner| inner.open == 0)
     }
 
-    /// Waits until an owner stands at its crossing; gives up at `until`, or when `gone` says that nobody will come.
-    pub(super) fn stands(&self, until: Instant, gone: &mut dyn FnMut() -> bool) -> bool {
-        self.shared.wait(until, gone, |inner| inner.waiting.is_some())
+    /// Waits until an owner stands at its crossing, the nth of `point`; gives up at `until`, or when `gone` says that nobody will come.
+    pub(super) fn stands(&self, point: &str, nth: u32, until: Instant, gone: &mut dyn FnMut() -> bool) -> bool {
+        // The crossing itself is told over another line, and may come after the wait.
+        let told = |inner: &Inner| inner.counts.hits.iter().any(|hit| hit.0 == point && hit.1 == nth);
+        self.shared.wait(until, gone, |inner| inner.waiting.is_some() && told(inner))
     }
 
     /// Lets the owner at its crossing go on.

@@ -8,7 +8,11 @@ use agentrun_adapter::{NativeHistory as _, RecordedFiles};
 use agentrun_cap::Books;
 use agentrun_kernel::{Body, EffectKind, LedgerBody, OutcomeEnd, Record, Replay, SessionState, Usd, validate};
 
-use super::case::{Backend, Case, Cut, Ended};
+use serde_json::{Value, json};
+
+use super::case::{Backend, Case, Cut, Ended, LAST};
+use super::child::SECOND;
+use super::scenario::Answer;
 use super::tally::{Counts, Shown, Told};
 use crate::faux::FauxHistory;
 
@@ -59,13 +63,11 @@ pub(super) fn of(case: &Case, evidence: &Evidence) -> Vec<String> {
 
 /// Processes of the session that are still there. They are ended.
 pub(super) fn strays(case: &Case, evidence: &Evidence) -> Vec<String> {
-    let marker =
-        Marker { store: evidence.store.clone(), session: case.scenario.name().to_owned(), epoch: u64::MAX };
-    let found = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(sweep(&marker, Epochs::UpTo, STRAYS)).map_err(|error| error.to_string()));
+    let marker = Marker { store: evidence.store.clone(), session: case.scenario.name().to_owned(), epoch: u64::MAX };
+    let found =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string()).and_then(
+            |runtime| runtime.block_on(sweep(&marker, Epochs::UpTo, STRAYS)).map_err(|error| error.to_string()),
+        );
     match found {
         Ok(strays) => strays.iter().map(|it| format!("process {} ({}) was left", it.pid, it.name)).collect(),
         Err(error) => vec![error],
@@ -86,39 +88,68 @@ impl Verdict<'_> {
             Cut::Kill => ended[..] == [Killed, Well, Well],
             // The second one may have had fewer crossings left.
             Cut::Twice(_) => ended[..] == [Killed, Killed, Well, Well] || ended[..] == [Killed, Well, Well, Well],
-            Cut::Owner => ended[..] == [Well, Well, Well],
+            Cut::Owner => ended[..] == [Well, Well, Well, Well],
         };
         let ended = format!("the processes ended {ended:?}");
         self.hold(right, || ended);
     }
 
-    /// Every owner came to the same value, but for the one that was taken over: that one ends `fenced`, unless all was done already.
+    /// Every owner came to the same, but for the one that was taken over: the op it stood in ends `fenced`, unless it was recorded to its end
+    /// before the second one came. What a host asks after that is asked anew.
     fn results(&mut self) {
         let told = self.evidence.before_third.results.clone();
-        let losers = self.evidence.taken.as_ref().map_or(told.len(), |(_, taken)| taken.results.len());
-        let (winners, losers) = told.split_at(losers.min(told.len()));
-        for told in winners {
-            let same = self.same(told);
-            self.hold(same, || format!("an owner came to {}", told.result));
+        let (before, taken) = self.evidence.taken.as_ref().map_or((0, None), |(hits, taken)| {
+            (taken.results.len(), Some(taken.hits.get(*hits..).unwrap_or_default()))
+        });
+        let mut standing = taken.is_some();
+        let mut texts: BTreeMap<String, Value> = BTreeMap::new();
+        for (place, told) in told.iter().enumerate() {
+            if standing && told.owner == "first" && place >= before {
+                standing = false;
+                if told.result["error"] == "fenced" {
+                    // Nobody is fenced by an owner that took nothing.
+                    let opened =
+                        taken.unwrap_or_default().iter().any(|(point, _)| point == "take" || point == "opened.before");
+                    self.hold(opened, || {
+                        format!("nobody took the session, and the first owner came to {}", told.result)
+                    });
+                    continue;
+                }
+                let ended = taken.unwrap_or_default().iter().any(|(point, _)| ends(&told.result, point));
+                self.hold(!ended, || format!("the owner that was taken over came to {}", told.result));
+            }
+            let right = self.right(told);
+            self.hold(right, || format!("the owner `{}` came to {}", told.owner, told.result));
+            let op = told.result["op"].as_str().unwrap_or_default().to_owned();
+            if told.result["text"].is_string() {
+                let said = json!([told.result["end"], told.result["text"]]);
+                let first = texts.entry(op).or_insert_with(|| said.clone()).clone();
+                self.hold(first == said, || format!("a follow-up ended as {first} and then as {said}"));
+            }
         }
-        let ops = self.case.scenario.ops().len();
-        self.hold(winners.len() >= ops, || format!("{} of {ops} ops came to a result", winners.len()));
-        if self.evidence.taken.is_none() {
-            return;
-        }
-        let opened = winners.iter().rev().take(ops).any(|told| told.result["from_records"] == false);
-        self.hold(!losers.is_empty(), || "the first owner came to no result".to_owned());
-        for told in losers {
-            let fenced = told.result["error"] == "fenced";
-            let same = self.same(told);
-            self.hold(if opened { fenced } else { same }, || {
-                format!("the owner that was taken over came to {} (the second one opened the session: {opened})", told.result)
+        let ended = |owner: &str| told.iter().filter(|told| told.owner == owner).count();
+        let (last, ops) = (ended(LAST), self.case.scenario.ops().len());
+        self.hold(last == ops, || format!("{last} of {ops} ops came to a result"));
+        if taken.is_some() {
+            let (second, ops) = (ended(SECOND), self.case.scenario.second().len());
+            self.hold(second == ops, || format!("{second} of {ops} ops of the second owner came to a result"));
+            self.hold(told.iter().skip(before).any(|told| told.owner == "first"), || {
+                "the first owner came to no result".to_owned()
             });
         }
     }
 
-    fn same(&self, told: &Told) -> bool {
-        told.result["value"] == self.case.scenario.value()
+    /// What an owner may come to: the node's answer, always the same; a follow-up that ended, or one that a cut has interrupted.
+    fn right(&self, told: &Told) -> bool {
+        let result = &told.result;
+        match result["op"].as_str() {
+            Some("run") => match self.case.scenario.answer() {
+                Answer::Value(value) => result["value"] == value,
+                Answer::Failed(word) => result["error"] == word,
+            },
+            Some("settle") => result["error"].is_null(),
+            _ => result["end"] == "ok" || (result["end"] == "interrupted" && self.evidence.cuts > 0),
+        }
     }
 
     /// Nothing is run, asked, reviewed, opened or written for a session that has answered.
@@ -130,7 +161,10 @@ impl Verdict<'_> {
         self.hold(quiet, || "the finished session ran something when it was opened once more".to_owned());
         self.hold(hits.is_empty(), || format!("the finished session was worked on once more: {hits:?}"));
         let answered = results.len() == self.case.scenario.ops().len()
-            && results.iter().all(|told| self.same(told) && told.result["from_records"] == true);
+            && results.iter().all(|told| {
+                let answered = told.result["from_records"] == true || told.result["error"].is_string();
+                answered && self.right(told)
+            });
         self.hold(answered, || format!("the finished session answered {results:?}"));
     }
 
@@ -147,14 +181,18 @@ impl Verdict<'_> {
             .state
             .effects()
             .filter(|effect| effect.intent.effect == EffectKind::Tool)
-            .map(|effect| (effect.intent.key.clone(), effect.intent.name.clone(), effect.outcome.as_ref().map(|it| it.end)))
+            .map(|effect| {
+                (effect.intent.key.clone(), effect.intent.name.clone(), effect.outcome.as_ref().map(|it| it.end))
+            })
             .collect();
         for (key, name, end) in effects {
             unrecorded.remove(key.as_str());
             let ran = runs.get(&name).is_some_and(|keys| keys.iter().any(|it| it == key.as_str()));
             match end {
                 None => self.broken.push(format!("the call of {name} has no outcome")),
-                Some(OutcomeEnd::Ok | OutcomeEnd::Error) => self.hold(ran, || format!("{name} has a result and never ran")),
+                Some(OutcomeEnd::Ok | OutcomeEnd::Error) => {
+                    self.hold(ran, || format!("{name} has a result and never ran"))
+                }
                 Some(OutcomeEnd::Refused) => self.hold(!ran, || format!("{name} was refused and ran")),
                 Some(OutcomeEnd::Interrupted) => {}
             }
@@ -176,8 +214,12 @@ impl Verdict<'_> {
             .filter(|effect| effect.intent.effect == EffectKind::Request)
             .filter(|effect| effect.outcome.as_ref().is_none_or(|outcome| outcome.end == OutcomeEnd::Interrupted))
             .count();
-        self.hold(again <= lost, || format!("{again} requests were paid for again, {lost} were in flight at a cut: {asked:?}"));
-        self.hold(lost <= self.evidence.cuts as usize, || format!("{lost} requests were lost by {} cuts", self.evidence.cuts));
+        self.hold(again <= lost, || {
+            format!("{again} requests were paid for again, {lost} were in flight at a cut: {asked:?}")
+        });
+        self.hold(lost <= self.evidence.cuts as usize, || {
+            format!("{lost} requests were lost by {} cuts", self.evidence.cuts)
+        });
     }
 
     /// Where a conversation stands: how often the model has answered, and which prompt it was shown last.
@@ -195,7 +237,11 @@ impl Verdict<'_> {
     fn prompts(&mut self) {
         for talk in &self.evidence.before_third.requests {
             for token in self.case.scenario.tokens() {
-                let shown = talk.iter().filter(|message| !message.model).map(|it| it.text.matches(token).count()).sum::<usize>();
+                let shown = talk
+                    .iter()
+                    .filter(|message| !message.model)
+                    .map(|it| it.text.matches(token).count())
+                    .sum::<usize>();
                 self.hold(shown <= 1, || format!("the model was shown {token} {shown} times"));
             }
         }
@@ -220,10 +266,16 @@ impl Verdict<'_> {
             .evidence
             .records
             .iter()
-            .filter_map(|record| if let Body::Delivered(delivered) = &record.body { Some(&delivered.value) } else { None })
+            .filter_map(
+                |record| if let Body::Delivered(delivered) = &record.body { Some(&delivered.value) } else { None },
+            )
             .collect();
-        let right = delivered == [&self.case.scenario.value()];
-        let delivered = format!("delivered {delivered:?}");
+        let failed = self.evidence.records.iter().filter(|record| matches!(record.body, Body::Failed(_))).count();
+        let right = match self.case.scenario.answer() {
+            Answer::Value(value) => delivered == [&value] && failed == 0,
+            Answer::Failed(_) => delivered.is_empty() && failed == 1,
+        };
+        let delivered = format!("delivered {delivered:?}, failed {failed} times");
         self.hold(right, || delivered);
     }
 
@@ -239,6 +291,15 @@ impl Verdict<'_> {
         let (ledger, session) = ((books.booked(), books.unknown()), (spent.booked, spent.unknown));
         self.hold(ledger == session, || format!("the ledger has {ledger:?}, the session {session:?}"));
         self.hold(spent.booked > Usd::ZERO, || "nothing was booked".to_owned());
+    }
+}
+
+/// Whether an owner that crosses `point` ends the op of this result.
+fn ends(result: &Value, point: &str) -> bool {
+    match result["op"].as_str() {
+        Some("run") => ["delivered.before", "failed.before"].contains(&point),
+        Some("settle") => point == "settle.before",
+        _ => ["fu_outcome.before", "settle.before"].contains(&point),
     }
 }
 
