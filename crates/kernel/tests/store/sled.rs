@@ -1,19 +1,11 @@
-//! The store in a sled folder keeps every promise of the suite, and those of its folder.
+//! The store in a sled folder keeps the promises of its folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::suite::{Both, data, key, ledger, numbers, raise};
+use crate::suite::{data, key, ledger, numbers, raise};
 use agentrun_kernel::{AppendError, Batch, Epoch, OpenError, Seq, SledStore, Store, StoreError, open_url};
 use tempfile::TempDir;
-
-/// A second handle of this process is the same store: sled is for one process, and has no second owner to test against.
-fn both() -> (TempDir, Both) {
-    let folder = TempDir::new().unwrap();
-    let path = at(&folder);
-    let reopen = Box::new(move || open(&path));
-    (folder, Both { store: reopen(), again: reopen(), reopen })
-}
 
 fn at(folder: &TempDir) -> PathBuf {
     folder.path().join("sessions")
@@ -22,8 +14,6 @@ fn at(folder: &TempDir) -> PathBuf {
 fn open(path: &Path) -> Store {
     Arc::new(SledStore::open(path).unwrap())
 }
-
-crate::suite::suite!(both());
 
 fn why(path: impl AsRef<Path>) -> String {
     match SledStore::open(path.as_ref()).err() {

@@ -1,4 +1,4 @@
-//! The store in one SQLite file keeps every promise of the suite, and those of its file.
+//! The store in one SQLite file keeps the promises of its file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +24,6 @@ fn file(folder: &TempDir) -> PathBuf {
 fn open(path: &Path) -> Store {
     Arc::new(SqliteStore::open(path).unwrap())
 }
-
-crate::suite::suite!(both());
 
 fn why(path: impl AsRef<Path>) -> String {
     match SqliteStore::open(path.as_ref()).err() {
