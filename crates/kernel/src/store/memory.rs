@@ -260,3 +260,20 @@ impl Reads for MemoryReads {
         Ok(self.0.logs().by_key.get(log).map_or_else(Head::default, |log| log.state.head()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Body;
+    use crate::store::Batch;
+
+    #[tokio::test]
+    async fn f21_a_removed_session_takes_no_memory() {
+        let store = MemoryStore::new().unwrap();
+        let key = SessionKey::new("a").unwrap();
+        let mut writer = store.open(&key, None).await.unwrap();
+        writer.append(Batch::of([Body::Moved { to: "there".to_owned() }]), None).await.unwrap();
+        store.remove(&key, None).await.unwrap();
+        assert!(store.data.logs().by_key.values().all(|log| log.frames.is_empty()));
+    }
+}
