@@ -1,12 +1,13 @@
 //! A store in one SQLite file: the default. Other processes may read it and take sessions over while a run is live, and a person can
 //! open it with `sqlite3`. The fence is inside the write transaction, so it holds across processes.
 //!
-//! `file` is where the database may be and whether it still is, `schema` what it is made of, `write` and `read` the two sides.
+//! `file` is where the database may be and whether it still is, `schema` what it is made of, `head` where a log stands, `write` and `read` the two sides.
 //!
 //! The database, its `-wal` and its `-shm` MUST be opened by nothing but SQLite in a process that holds a store: closing any other
 //! descriptor of theirs drops SQLite's locks (POSIX), and two writers then lose each other's records (seen).
 
 mod file;
+mod head;
 mod read;
 mod schema;
 mod write;

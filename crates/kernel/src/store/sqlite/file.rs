@@ -20,7 +20,8 @@ impl Place {
     pub(super) fn prepare(path: &Path) -> Result<Self, StoreError> {
         let name = path.file_name().ok_or_else(|| disk::unusable(path, "it names no file; give the path of a file"))?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-        disk::make_folder(parent).map_err(|error| disk::unusable(path, &format!("its folder cannot be made: {error}")))?;
+        disk::make_folder(parent)
+            .map_err(|error| disk::unusable(path, &format!("its folder cannot be made: {error}")))?;
         let folder = parent.canonicalize().map_err(|error| disk::unusable(path, &format!("its folder: {error}")))?;
         let place = Self { path: folder.join(name), folder };
         disk::refuse_network(path, &place.folder)?;
