@@ -8,6 +8,7 @@
 mod canary;
 mod delivered;
 mod killed;
+mod later_turns;
 mod moved;
 mod processes;
 mod submit;
