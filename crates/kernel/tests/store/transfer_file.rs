@@ -106,6 +106,10 @@ async fn a_file_put_together_anew_is_held_against_its_own_records() {
         let error = signed(&order.iter().map(|place| lines[*place]).collect::<Vec<_>>()).unwrap_err();
         assert_eq!(error.line, at, "{what}: {error}");
     }
+    let earlier = r#"{"type":"earlier","key":"first"}"#;
+    assert!(signed(&[&lines[..6], &[earlier]].concat()).is_ok());
+    let error = signed(&[&lines[..2], &[earlier], &lines[2..6]].concat()).unwrap_err();
+    assert_eq!(error.line, 4, "an earlier attempt before the records: {error}");
     // A record of another session, or of another place, fits neither name nor place.
     let moved = lines[3].replacen("\"seq\":3", "\"seq\":2", 1);
     let error = signed(&[lines[0], lines[1], &moved]).unwrap_err();

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use sha2::{Digest as _, Sha256};
 
-use super::lines::{Last, Line, Row, Top, VERSION};
+use super::lines::{Earlier, Last, Line, Row, Top, VERSION};
 use crate::ids::{Digest, LogKey, Seq, SessionKey, SharedLog};
 use crate::money::Usd;
 use crate::record::{Body, FORMAT, Frame, InboxBody, LedgerBody, LogBody};
@@ -78,8 +78,20 @@ pub async fn export(
         inbox: posted.0,
         cap: cap(store, &log).await?,
     }))?;
-    let last = file.log::<Body>(store, key, &log, head).await?;
-    file.log::<InboxBody>(store, key, &inbox, posted).await?;
+    let mut earlier = Vec::new();
+    let opens = |body: Body| {
+        if let Body::Opened(opened) = body {
+            earlier = opened.earlier;
+        }
+    };
+    let last = file.log::<Body>(store, key, &log, head, opens).await?;
+    file.log::<InboxBody>(store, key, &inbox, posted, drop).await?;
+    for key in earlier {
+        // One that ended before its first record left no receipts, and cannot be asked for.
+        if store.read(&LogKey::from(&key), Seq(1), 0).await?.head.seq > Seq::START {
+            file.line(&Line::Earlier(Earlier { key }))?;
+        }
+    }
     let sha256 = Digest::of_hash(file.hash.clone());
     file.line(&Line::End(Last { sha256 }))?;
     file.out.flush()?;
@@ -132,6 +144,7 @@ impl File<'_> {
         key: &SessionKey,
         log: &LogKey,
         head: Seq,
+        mut each: impl FnMut(B) + Send,
     ) -> Result<Option<Frame>, ExportError> {
         let mut last = None;
         let mut next = Seq(1);
@@ -149,7 +162,7 @@ impl File<'_> {
                     let what = format!("the store answered seq {} where {next} was due", frame.seq);
                     return Err(StoreError::Corrupt { log: log.clone(), seq: next, what }.into());
                 }
-                decoded::<B>(log, &frame)?;
+                each(decoded::<B>(log, &frame)?);
                 let row = Row::of(&frame).map_err(|error| StoreError::undecoded(log, frame.seq, error))?;
                 self.line(&if matches!(log, LogKey::Session(_)) { Line::Record(row) } else { Line::Post(row) })?;
                 next = next.next();

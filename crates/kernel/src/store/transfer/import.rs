@@ -6,7 +6,7 @@ use std::io::BufRead;
 use serde_json::json;
 
 use super::file::{FileError, FileFault, Lines};
-use super::lines::{Last, Line, Row, Top};
+use super::lines::{Earlier, Last, Line, Row, Top};
 use crate::ids::{Epoch, LogKey, Nonce, RunId, Seq, SessionKey, SharedLog};
 use crate::money::Usd;
 use crate::record::{
@@ -147,16 +147,17 @@ impl Import {
         loop {
             lines.next()?;
             match lines.parse()? {
-                Line::Record(row) if import.inbox.is_empty() => {
+                Line::Record(row) if import.inbox.is_empty() && import.earlier.is_empty() => {
                     let due = last.as_ref().map_or(Seq::START, |frame| frame.seq).next();
                     let (frame, record) = frame::<Body, _>(&lines, &log, &row, due)?;
                     last = Some(frame.clone());
                     import.take(frame, record).map_err(|fault| lines.fault(fault))?;
                 }
-                Line::Post(row) => {
+                Line::Post(row) if import.earlier.is_empty() => {
                     let due = Seq::START.plus(import.inbox.len() as u64).next();
                     import.inbox.push(frame::<InboxBody, _>(&lines, &inbox, &row, due)?.0);
                 }
+                Line::Earlier(Earlier { key }) => import.earlier.push(key),
                 Line::End(Last { sha256 }) => {
                     import.end = LogEnd::of(last.as_ref());
                     import.whole().map_err(|what| lines.damaged(what))?;
@@ -168,7 +169,9 @@ impl Import {
                     lines.over()?;
                     return Ok(import);
                 }
-                Line::Export(_) | Line::Record(_) => return Err(lines.damaged("this line is out of place")),
+                Line::Export(_) | Line::Record(_) | Line::Post(_) => {
+                    return Err(lines.damaged("this line is out of place"));
+                }
             }
         }
     }
@@ -184,9 +187,6 @@ impl Import {
             // The state stays the one before it: that is what goes on.
             Body::Moved { to } => self.sealed = Some(to),
             body => {
-                if let Body::Opened(opened) = &body {
-                    self.earlier.clone_from(&opened.earlier);
-                }
                 self.state.apply(&Record { body, ..record });
                 self.records.push(frame);
             }

@@ -22,6 +22,8 @@ pub(super) enum Line<'a> {
     Record(Row<'a>),
     /// A record of its inbox.
     Post(Row<'a>),
+    /// An earlier attempt of the same step that has records where this comes from.
+    Earlier(Earlier),
     /// The last.
     End(Last),
 }
@@ -54,6 +56,12 @@ pub(super) struct Row<'a> {
     blob: Option<std::borrow::Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hex: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Earlier {
+    pub(super) key: SessionKey,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

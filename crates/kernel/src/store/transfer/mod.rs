@@ -22,12 +22,13 @@
 //!  {"type":"record","seq":1,"epoch":1,"at":1764488000000,"crc":"9ae0daaf","text":"{\"kind\":\"bound\",…}"}
 //!  …                                                     bytes behind a record's text: "blob" as text, or "hex" where they are none
 //!  {"type":"post","seq":1,…}
+//!  {"type":"earlier","key":"t0"}                         an attempt of the same step that this one rests on; it must have landed before
 //!  {"type":"end","sha256":"…"}                           over every byte before this line
 //! ```
 //!
 //! Each record keeps the checksum it had in its store, over the log's name, its place and its bytes; the last line covers the whole file,
 //! and its absence tells a file that was cut. A file holds what the records hold and nothing else: no credential is in them, and no path
-//! or environment of the machine is added.
+//! or environment of the machine is added. Its checksums tell damage; they do not tell who wrote it.
 
 mod export;
 mod file;
