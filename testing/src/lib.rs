@@ -3,6 +3,8 @@
 //! * [`faux`]: an adapter that plays a script with no process and no network.
 //! * [`script`]: what a model answers, written down beforehand (with `faux` or `scripted`).
 //! * [`scripted`]: a model server on loopback that plays a script; also the program `agentrun-scripted-model`.
+//! * [`suites`]: what a store must do, as cases to run on one of your own.
+//! * [`sweep`]: the crash sweep, with its program `agentrun-crash-sweep`; in a build of its own.
 
 #[cfg(feature = "faux")]
 pub mod faux;
@@ -10,3 +12,7 @@ pub mod faux;
 pub mod script;
 #[cfg(feature = "scripted")]
 pub mod scripted;
+#[cfg(feature = "suites")]
+pub mod suites;
+#[cfg(feature = "sweep")]
+pub mod sweep;

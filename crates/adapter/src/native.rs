@@ -27,6 +27,15 @@ pub trait NativeHistory: Send + Sync {
         want: &[Repair],
         response: &dyn Fn(&str) -> Option<Arc<[u8]>>,
     ) -> Result<Vec<NativeWrite>, HistoryError>;
+
+    /// The words with which the model ended the newest turn, for a reader. `None`: it ended without, or the history does not keep them.
+    /// Pure.
+    ///
+    /// # Errors
+    /// [`HistoryError`] names the stream.
+    fn last_words(&self, _files: &dyn NativeFiles) -> Result<Option<String>, HistoryError> {
+        Ok(None)
+    }
 }
 
 /// Streams of native bytes, by name.

@@ -223,3 +223,25 @@ fn a_stream_that_is_no_transcript_is_named_and_not_guessed_about() {
     files.apply(&NativeWrite { stream: "codex/rollout.jsonl".to_owned(), offset: 0, bytes: Arc::from(&b"{}\n"[..]) });
     assert!(ClaudeHistory.survey(&files).unwrap_err().to_string().contains("codex/rollout.jsonl"));
 }
+
+#[test]
+fn b56_the_models_last_words_are_those_it_ended_the_turn_with_and_none_that_no_model_said() {
+    let words = |files: &RecordedFiles| ClaudeHistory.last_words(files).unwrap();
+    for name in ["ended", "parallel_ended"] {
+        assert_eq!(words(&files(&recorded(name))).as_deref(), Some("bye"), "{name}");
+    }
+    for name in ["delivered", "killed_in_call", "killed_in_request", "refused"] {
+        let mut files = files(&recorded(name));
+        assert_eq!(words(&files), None, "{name}");
+        repair(&mut files, &[Repair::EndTurn], &no_response);
+        assert_eq!(words(&files), None, "{name}: the words of a settle are ours");
+    }
+    assert_eq!(words(&RecordedFiles::default()), None);
+    // An answer of two texts stands as two lines of one message.
+    let whole = recorded("ended");
+    let bye = whole.split_inclusive(|byte| *byte == b'\n').find(|line| contains(line, b"\"text\":\"bye\"")).unwrap();
+    let first = String::from_utf8(bye.to_vec()).unwrap().replace("\"text\":\"bye\"", "\"text\":\"well,\"");
+    let place = whole.windows(bye.len()).position(|window| window == bye).unwrap();
+    let two = [&whole[..place], first.as_bytes(), &whole[place..]].concat();
+    assert_eq!(words(&files(&two)).as_deref(), Some("well,\nbye"));
+}

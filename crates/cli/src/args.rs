@@ -111,6 +111,21 @@ pub(crate) enum Command {
     /// The model proxy alone, for a harness started by hand; one bill and one cap
     #[command(long_about = PROXY_HELP)]
     Proxy(ProxyArgs),
+    /// End what is open in a session, and run nothing
+    #[command(long_about = crate::settle::HELP)]
+    Settle(crate::settle::SettleArgs),
+    /// One more turn in a session that has answered, at most once a name
+    #[command(long_about = crate::follow_up::HELP)]
+    FollowUp(crate::follow_up::FollowUpArgs),
+    /// Remove a session for good; its key stays taken, its money counted
+    #[command(long_about = crate::rm::HELP)]
+    Rm(crate::rm::RmArgs),
+    /// Write a session to a file: a copy, or sealed for a move
+    #[command(long_about = crate::export::HELP)]
+    Export(crate::export::ExportArgs),
+    /// Read a session from a file: moved here, or a copy
+    #[command(long_about = crate::import::HELP)]
+    Import(crate::import::ImportArgs),
     /// A node killed in the middle of a paid tool call and resumed: nothing runs or is paid twice
     Demo,
 }
@@ -329,9 +344,9 @@ impl Provider {
     }
 }
 
-fn amount(text: &str) -> Result<Usd, String> {
+pub(crate) fn amount(text: &str) -> Result<Usd, String> {
     let amount: Usd = text.parse().map_err(|error: agentrun_kernel::UsdParseError| error.to_string())?;
-    if amount.is_negative() { Err("an amount below zero; a cap is at least 0".to_owned()) } else { Ok(amount) }
+    if amount.is_negative() { Err("an amount below zero; give at least 0".to_owned()) } else { Ok(amount) }
 }
 
 #[cfg(test)]

@@ -8,7 +8,10 @@ mod credential;
 mod demo;
 mod doctor;
 mod exit;
+mod export;
+mod follow_up;
 mod harness;
+mod import;
 mod node_file;
 mod output;
 mod plan;
@@ -17,8 +20,10 @@ mod progress;
 mod proxy;
 mod resume;
 mod review;
+mod rm;
 mod run;
 mod sessions;
+mod settle;
 mod show;
 mod signals;
 mod stores;
@@ -68,6 +73,11 @@ async fn dispatch(args: &Args, secrets: &Secrets) -> Result<Exit, Failure> {
         Command::Price(price) => price::price(price),
         Command::Cap(of) => cap::cap(url, of).await,
         Command::Proxy(of) => proxy::proxy(url, of, secrets).await,
+        Command::Rm(of) => rm::rm(url, of).await,
+        Command::Export(of) => export::export(url, of).await,
+        Command::Import(of) => import::import(url, of).await,
+        Command::Settle(of) => settle::settle(url, of).await,
+        Command::FollowUp(of) => follow_up::follow_up(url, of, secrets).await,
         Command::Demo => demo::demo().await,
     }
 }

@@ -162,46 +162,13 @@ pub(crate) struct Place<'a> {
 
 /// Runs a plan at its place, and says how it ended.
 pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets) -> Result<Exit, Failure> {
-    let Place { store, url, session, run, state } = at;
-    let flags = &plan.flags;
-    // What has answered asks nothing and prices nothing: a key, a script or a catalog that is gone by now is not missed.
-    let (adapter, catalog, upstream) = if state.answered() {
-        (harness::idle(flags.harness)?, price::catalog(None)?, None)
-    } else {
-        let adapter = harness::adapter(flags.harness, flags.script.as_deref())?;
-        (adapter, price::catalog(flags.catalog.as_deref())?, upstream(flags, how, secrets)?)
-    };
-    let provider = match upstream {
-        None => ModelProvider::Direct,
-        Some(upstream) => {
-            let proxy = ModelProxy::start(upstream).await.map_err(|error| Failure::again(error.to_string()))?;
-            ModelProvider::Proxy(Arc::new(proxy))
-        }
-    };
-    let node = plan.node(&session, store.id())?;
-    let progress = Arc::new(Progress::new(how.json));
-    let told = progress.clone();
-    let options = RunnerOptions {
-        store,
-        catalog,
-        provider,
-        cap: flags.cap,
-        homes: stores::homes(url),
-        workspace: flags.workspace.clone(),
-        on_event: Some(Arc::new(move |event| told.on(&event))),
-        before_request: None,
-    };
-    let runner = HarnessRunner::new(adapter, options);
-    let signals = signals::watch(runner.clone(), Duration::from_secs(how.drain))
-        .map_err(|error| Failure::internal(format!("signals cannot be handled: {error}")))?;
+    let asks = !at.state.answered();
+    let seat = Seat::new(&at, plan, how, secrets, asks).await?;
+    let node = plan.node(&at.session, at.store.id())?;
+    let Place { url, session, run, .. } = at;
     let step = Step { run, ..Step::first(session) };
-    let ended = runner.run_node(node, step).await;
-    signals.abort();
-    progress.end();
-    if stores::file_of(url).is_none() {
-        // Made for this process alone; one that still holds something is left.
-        let _ = std::fs::remove_dir(stores::homes(url));
-    }
+    let ended = seat.runner.run_node(node, step).await;
+    seat.end(url);
     match ended {
         Ok(delivered) => {
             let text = if how.json {
@@ -223,10 +190,69 @@ pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets)
     }
 }
 
+/// A runner with all that a command gives it: progress, signals, and the way to the provider.
+pub(crate) struct Seat {
+    pub(crate) runner: HarnessRunner,
+    progress: Arc<Progress>,
+    signals: tokio::task::JoinHandle<()>,
+}
+
+impl Seat {
+    /// What only answers from records `asks` nothing and prices nothing: a key, a script or a catalog that is gone by now is not missed.
+    pub(crate) async fn new(
+        at: &Place<'_>,
+        plan: &Plan,
+        how: &How,
+        secrets: &Secrets,
+        asks: bool,
+    ) -> Result<Self, Failure> {
+        let flags = &plan.flags;
+        let (adapter, catalog, upstream) = if asks {
+            let adapter = harness::adapter(flags.harness, flags.script.as_deref())?;
+            (adapter, price::catalog(flags.catalog.as_deref())?, upstream(flags, how, secrets)?)
+        } else {
+            (harness::idle(flags.harness)?, price::catalog(None)?, None)
+        };
+        let provider = match upstream {
+            None => ModelProvider::Direct,
+            Some(upstream) => {
+                let proxy = ModelProxy::start(upstream).await.map_err(|error| Failure::again(error.to_string()))?;
+                ModelProvider::Proxy(Arc::new(proxy))
+            }
+        };
+        let progress = Arc::new(Progress::new(how.json));
+        let told = progress.clone();
+        let options = RunnerOptions {
+            store: at.store.clone(),
+            catalog,
+            provider,
+            cap: flags.cap,
+            homes: stores::homes(at.url),
+            workspace: flags.workspace.clone(),
+            on_event: Some(Arc::new(move |event| told.on(&event))),
+            before_request: None,
+        };
+        let runner = HarnessRunner::new(adapter, options);
+        let signals = signals::watch(runner.clone(), Duration::from_secs(how.drain))
+            .map_err(|error| Failure::internal(format!("signals cannot be handled: {error}")))?;
+        Ok(Self { runner, progress, signals })
+    }
+
+    /// The work is done.
+    pub(crate) fn end(self, url: &str) {
+        self.signals.abort();
+        self.progress.end();
+        if stores::file_of(url).is_none() {
+            // Made for this process alone; one that still holds something is left.
+            let _ = std::fs::remove_dir(stores::homes(url));
+        }
+    }
+}
+
 /// Ends that are in the session's records: the same key answers the same again.
 const RECORDED: &[NodeWord] = NodeWord::RECORDED;
 
-fn failed(error: &NodeError, url: &str, as_json: bool) -> Exit {
+pub(crate) fn failed(error: &NodeError, url: &str, as_json: bool) -> Exit {
     if as_json {
         output::json_line(&Last::from(error));
     }

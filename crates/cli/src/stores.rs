@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use agentrun_cap::Books;
 use agentrun_kernel::{
-    Body, LedgerBody, LogKey, Record, RunId, Seq, SessionKey, SessionState, SharedLog, Store, Usd, open_url, read_all,
+    Body, Epoch, LedgerBody, LogKey, Record, RunId, Seq, SessionKey, SessionState, SharedLog, Store, Usd, open_url,
+    read_all,
 };
 
 use crate::exit::Failure;
 
-/// The file of a `sqlite:` URL.
+/// The file of a `sqlite:` URL, or the folder of a `sled:` one: the place of a store on disk.
 pub(crate) fn file_of(url: &str) -> Option<&Path> {
-    url.strip_prefix("sqlite:").filter(|path| !path.is_empty()).map(Path::new)
+    url.strip_prefix("sqlite:").or_else(|| url.strip_prefix("sled:")).filter(|path| !path.is_empty()).map(Path::new)
 }
 
 /// Opens a store, and makes it if it is not there.
@@ -54,6 +55,12 @@ pub(crate) async fn session(
 ) -> Result<(Vec<Record>, SessionState), Failure> {
     let records = records(store, key).await?;
     if records.is_empty() {
+        let head = store.read(&LogKey::from(key), Seq(1), 0).await.map_err(|error| Failure::store(&error))?.head;
+        if head.epoch > Epoch(0) {
+            return Err(Failure::usage(format!(
+                "session `{key}` has no records in {url}: it was removed, or nothing was written after it was opened"
+            )));
+        }
         return Err(Failure::usage(format!(
             "there is no session `{key}` in {url}; `agentrun sessions --store {url}` lists those there are"
         )));

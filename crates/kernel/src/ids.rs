@@ -7,14 +7,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Most bytes a session key or run id may have: it stands in file rows, environment markers and messages.
+/// Most bytes a session key, run id or follow-up's name may have: it stands in file rows, environment markers and messages.
 pub const KEY_BYTES: usize = 200;
 
-/// Why a text cannot name a session or a run.
+/// Why a text cannot name a session, a run or a follow-up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Nothing there.
-    #[error("a session key or run id must not be empty")]
+    #[error("a name must not be empty")]
     Empty,
     /// Longer than [`KEY_BYTES`].
     #[error("`{0}…` is longer than {KEY_BYTES} bytes; choose a shorter key")]
@@ -96,6 +96,10 @@ checked_name! {
     /// Names a run: what shares one cap and one ledger.
     RunId
 }
+checked_name! {
+    /// Names a follow-up within its session: the same name again is the same follow-up.
+    FollowUpName
+}
 
 impl From<&SessionKey> for RunId {
     /// A node without a run is its own run.
@@ -172,6 +176,20 @@ impl EffectKey {
         hash.update(ordinal.to_le_bytes());
         Self(hex(&hash.finalize()).chars().take(32).collect())
     }
+
+    /// The key of a follow-up. Never that of a call or a request: those are hexadecimal.
+    #[must_use]
+    pub fn of_follow_up(name: &FollowUpName) -> Self {
+        Self(format!("name:{name}"))
+    }
+}
+
+impl SubmissionId {
+    /// The id of a follow-up's own prompt, by its effect key: what a settle of it names.
+    #[must_use]
+    pub fn of_follow_up(key: &EffectKey) -> Self {
+        Self(format!("follow-up:{key}"))
+    }
 }
 
 /// SHA-256 of some bytes, in hexadecimal.
@@ -193,6 +211,18 @@ impl Digest {
         let mut text = String::new();
         canonical(value, &mut text);
         Self::of(text.as_bytes())
+    }
+
+    /// The digest of what was hashed.
+    pub(crate) fn of_hash(hash: Sha256) -> Self {
+        Self(hex(&hash.finalize()))
+    }
+
+    /// Reads [`Digest::as_str`] back; `None` for a text that is no digest.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Option<Self> {
+        let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (text.len() == 64 && text.bytes().all(hexadecimal)).then(|| Self(text.to_owned()))
     }
 
     /// The digest in hexadecimal.

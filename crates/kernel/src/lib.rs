@@ -1,5 +1,10 @@
 //! Records, logs, fenced writers, fold and decisions: what makes an agent session durable.
 
+#[cfg(feature = "crossings")]
+pub mod crossings;
+#[cfg(not(feature = "crossings"))]
+mod no_crossings;
+
 mod ids;
 mod money;
 mod record;

@@ -131,10 +131,12 @@ fn b12_an_answered_session_is_answered_whatever_else_is_open_in_it() {
 #[test]
 fn b59_f13_a_turn_that_a_cut_follow_up_opened_is_settled_and_a_persons_words_stay() {
     let settle = |log: &Log| {
-        let Decision::SettleFollowUp { key, turn: ended, submissions } = decision(log, &Survey::default()) else {
+        let Decision::SettleFollowUp { key, turn: ended, submissions, unsent } = decision(log, &Survey::default())
+        else {
             panic!("not settled")
         };
-        assert_eq!((key, ended, submissions), (effect("f"), turn("t2"), vec![words("asked")]), "B61");
+        assert_eq!((key, ended, submissions), (effect("f"), Some(turn("t2")), vec![words("asked")]), "B61");
+        assert_eq!(unsent, [words("said")], "B30: the message did not reach the model, so they are not lost");
     };
     settle(&follow_up().reopened());
     // Its outcome alone does not make the turn one to go on with.
@@ -323,13 +325,13 @@ fn done(log: &Log, survey: &mut Survey, gate_open: &mut bool, decision: Decision
         | Decision::PlaceAgain(_)
         | Decision::Place(_)
         | Decision::Idle => return None,
-        Decision::SettleFollowUp { key, turn, submissions } => {
+        Decision::SettleFollowUp { key, turn, submissions, unsent } => {
             let open = log.state().effect(&key).is_some_and(|effect| effect.outcome.is_none());
             open.then(|| end(&key, OutcomeEnd::Interrupted))
                 .into_iter()
                 .chain([
                     Body::Withdrawn(Withdrawn { ids: submissions, why: "cut".to_owned() }),
-                    Body::Settled(Settled { turn: Some(turn), unsent: vec![] }),
+                    Body::Settled(Settled { turn, unsent }),
                 ])
                 .collect()
         }
@@ -357,6 +359,11 @@ fn done(log: &Log, survey: &mut Survey, gate_open: &mut bool, decision: Decision
             let open = log.state().effect(&candidate.key).is_some_and(|effect| effect.outcome.is_none());
             let verdict = verdict(candidate.number, false);
             std::iter::once(verdict).chain(open.then(|| end(&candidate.key, OutcomeEnd::Error))).collect()
+        }
+        Decision::Undecided(candidate) => {
+            let open = log.state().effect(&candidate.key).is_some_and(|effect| effect.outcome.is_none());
+            let verdict = verdict(candidate.number, false);
+            std::iter::once(verdict).chain(open.then(|| end(&candidate.key, OutcomeEnd::Interrupted))).collect()
         }
         Decision::Repair(want) => {
             for repair in want {

@@ -16,9 +16,10 @@ use agentrun_adapter::{
     AdapterSession, Admission, Deltas, Journal, ModelEndpoint, RecordedFiles, Seat, Start, Turn, TurnEnd, admit,
 };
 use agentrun_cap::park_of;
+use agentrun_host::KeyGuard;
 use agentrun_kernel::{
     Batch, Body, Drive, LogKey, OpenError, Owned, Parked, PlanDigests, Record, SessionState, SessionTask,
-    SessionWriter, Source, StopLevel, StopRaiser, Store, TurnEndHow, Why, read_all, validate,
+    SessionWriter, Source, StopLevel, StopRaiser, Store, TurnEndHow, Why, crossing, read_all, validate,
 };
 
 use crate::binding::{check_binding, plan, plan_digests, record_opening};
@@ -27,10 +28,11 @@ use crate::bridge::{Bridge, BridgeParts};
 use crate::carry::{NUDGE, RECOVERY_NOTE};
 use crate::error::{NodeError, NodeWord, word_of};
 use crate::events::Publisher;
-use crate::faults::{of_drive, of_ledger, parked_error, refused, storage};
+use crate::faults::{of_drive, of_ledger, of_recovery, parked_error, refused, storage};
 use crate::gate::{AttemptGate, GatePort, Limits, Trouble};
 use crate::homes::Home;
 use crate::node::{EMPTY_TURNS, MAX_SENDS, Node, Step};
+use crate::presence::Presence;
 use crate::recover::{Next, Recovery, RecoveryError, submit_once};
 use crate::runner::{Delivered, HarnessRunner, ModelProvider, provider_api};
 
@@ -41,9 +43,9 @@ const QUIET: Duration = Duration::from_secs(30);
 /// The same once everything was told to end.
 const QUIET_KILLED: Duration = Duration::from_secs(2);
 /// How long processes of older epochs may take to be gone; they are killed, so only the kernel's own work is waited for.
-const SWEEP: Duration = Duration::from_secs(10);
+pub(crate) const SWEEP: Duration = Duration::from_secs(10);
 /// Times the head may move between read and open before the attempt gives up: each time somebody else wrote.
-const RACES: u32 = 16;
+pub(crate) const RACES: u32 = 16;
 
 /// Everything an attempt holds while it runs. Fields go in the order they must end.
 struct Running {
@@ -84,9 +86,12 @@ pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Resul
         if runner.stop.signal().level() >= StopLevel::Drain {
             return Err(fail(NodeWord::Aborted, "stopped before it began; run the same command to begin".to_owned()));
         }
+        // A hint for commands beside us: one that cannot be left keeps nobody from the session.
+        let presence = Presence::join(&runner.options.homes, runner.options.store.id(), &step.session).await.ok();
         match runner.options.store.open(&step.session, Some(state.head)).await {
             Ok(writer) => {
-                taken = Some((writer, state, files, admission));
+                crossing!(Take);
+                taken = Some((Taken { writer, state, files, admission, digests: digests.clone() }, presence));
                 break;
             }
             Err(OpenError::HeadChanged { .. }) => {}
@@ -96,41 +101,86 @@ pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Resul
             Err(OpenError::Store(error)) => return Err(storage(&step, &error)),
         }
     }
-    let Some((writer, state, files, admission)) = taken else {
+    let Some((taken, _presence)) = taken else {
         return Err(fail(
             NodeWord::Fenced,
             "another owner keeps writing to the session; this one took nothing".to_owned(),
         ));
     };
-    Attempt::start(runner, node, step, writer, state, files, admission, digests, earlier).await
+    Attempt::start(runner, node, step, taken, earlier, ToItsValue).await
 }
 
-struct Attempt<'a> {
-    runner: &'a HarnessRunner,
+/// A session as it was read, and taken there.
+pub(crate) struct Taken {
+    pub(crate) writer: SessionWriter,
+    pub(crate) state: SessionState,
+    pub(crate) files: RecordedFiles,
+    pub(crate) admission: Admission,
+    pub(crate) digests: PlanDigests,
+}
+
+/// What a session was taken for.
+pub(crate) trait Job: Send {
+    /// What comes of it.
+    type End: Send;
+
+    /// Most turns the session may have when it is done.
+    fn turn_limit(&self, node: &Node) -> Option<u32>;
+
+    /// Does it, in a session that is ours and whose opening is recorded.
+    fn work(
+        self,
+        attempt: &Attempt<'_>,
+        files: &mut RecordedFiles,
+        admission: Admission,
+        marker: Marker,
+    ) -> impl Future<Output = Result<Self::End, NodeError>> + Send;
+}
+
+/// Turns until the node has its value.
+struct ToItsValue;
+
+impl Job for ToItsValue {
+    type End = Delivered;
+
+    fn turn_limit(&self, node: &Node) -> Option<u32> {
+        node.turn_limit
+    }
+
+    async fn work(
+        self,
+        attempt: &Attempt<'_>,
+        files: &mut RecordedFiles,
+        admission: Admission,
+        marker: Marker,
+    ) -> Result<Delivered, NodeError> {
+        attempt.turns(files, admission, marker).await
+    }
+}
+
+pub(crate) struct Attempt<'a> {
+    pub(crate) runner: &'a HarnessRunner,
     node: Node,
-    step: Step,
-    drive: Drive,
-    stop: StopRaiser,
+    pub(crate) step: Step,
+    pub(crate) drive: Drive,
+    pub(crate) stop: StopRaiser,
     ledger: Arc<RunLedger>,
-    gate: Arc<AttemptGate>,
-    bridge: Arc<Bridge>,
+    pub(crate) gate: Arc<AttemptGate>,
+    pub(crate) bridge: Arc<Bridge>,
     own_ids: bool,
     drains: bool,
 }
 
 impl<'a> Attempt<'a> {
-    #[allow(clippy::too_many_arguments, reason = "the one caller hands over what it read and took")]
-    async fn start(
+    pub(crate) async fn start<J: Job>(
         runner: &'a HarnessRunner,
         node: Node,
         step: Step,
-        writer: SessionWriter,
-        state: SessionState,
-        files: RecordedFiles,
-        admission: Admission,
-        digests: PlanDigests,
+        taken: Taken,
         earlier: Vec<SessionState>,
-    ) -> Result<Delivered, NodeError> {
+        job: J,
+    ) -> Result<J::End, NodeError> {
+        let Taken { writer, state, files, admission, digests } = taken;
         let store = &runner.options.store;
         let watch = store.watch(&LogKey::from(&step.session)).await.map_err(|error| storage(&step, &error))?;
         let (events, publishing) = publish(runner, &step, &state);
@@ -138,9 +188,19 @@ impl<'a> Attempt<'a> {
         let task = SessionTask::spawn(Owned { writer, state, watch, earlier, events });
         let running = Running { drive: task.drive(), task, events: publishing };
         let mut outlasting = false;
-        let result =
-            Self::owned(runner, node, &step, running.drive.clone(), files, admission, digests, fresh, &mut outlasting)
-                .await;
+        let result = Self::owned(
+            runner,
+            node,
+            &step,
+            running.drive.clone(),
+            files,
+            admission,
+            digests,
+            fresh,
+            job,
+            &mut outlasting,
+        )
+        .await;
         let Running { drive, task, events } = running;
         drop(drive);
         if outlasting {
@@ -157,7 +217,7 @@ impl<'a> Attempt<'a> {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the one caller hands over what it read and took")]
-    async fn owned(
+    async fn owned<J: Job>(
         runner: &'a HarnessRunner,
         node: Node,
         step: &Step,
@@ -166,23 +226,26 @@ impl<'a> Attempt<'a> {
         admission: Admission,
         digests: PlanDigests,
         fresh: bool,
+        job: J,
         outlasting: &mut bool,
-    ) -> Result<Delivered, NodeError> {
+    ) -> Result<J::End, NodeError> {
         let options = &runner.options;
         let fail = |word, message: String| NodeError::new(&step.session, word, message);
         // The fence is durable: what older epochs started may still act, so it is ended before anything is decided as cut.
         let marker =
             Marker { store: options.store.id().to_owned(), session: step.session.to_string(), epoch: drive.epoch().0 };
         sweep(&marker, Epochs::Before, SWEEP).await.map_err(|error| fail(NodeWord::Harness, error.to_string()))?;
+        crossing!(Swept);
         record_opening(runner, step, &drive, &admission, digests, &node, fresh)
             .await
             .map_err(|error| of_drive(step, &error))?;
         let ledger = RunLedger::open(options.store.clone(), &step.run, options.cap)
             .await
             .map_err(|error| of_ledger(step, &error))?;
+        crossing!(Ledger);
         let ledger = Arc::new(ledger);
         let stop = StopRaiser::new();
-        let limits = Limits { turns: node.turn_limit, requests: node.request_limit, budget: node.budget };
+        let limits = Limits { turns: job.turn_limit(&node), requests: node.request_limit, budget: node.budget };
         let gate = Arc::new(AttemptGate::new(
             drive.clone(),
             ledger.clone(),
@@ -215,7 +278,7 @@ impl<'a> Attempt<'a> {
             drains: capabilities.drain,
         };
         let watchers = attempt.watchers();
-        let result = attempt.turns(&mut files, admission, marker).await;
+        let result = job.work(&attempt, &mut files, admission, marker).await;
         for watcher in watchers {
             watcher.abort();
         }
@@ -259,15 +322,37 @@ impl<'a> Attempt<'a> {
         admission: Admission,
         marker: Marker,
     ) -> Result<Delivered, NodeError> {
-        let options = &self.runner.options;
         submit_once(&self.drive, "node", Source::Node, &self.node.prompt)
             .await
             .map_err(|error| of_drive(&self.step, &error))?;
         let resumed = self.drive.with_state(|state| state.turns > 0);
-        let mut start = match self.next(files).await? {
+        let mut start = match self.begun(files).await? {
             Some(start) => start,
             None => return self.answer(),
         };
+        let Seated { mut session, home, _key } = self.seated(files, admission, marker).await?;
+        let mut note = if resumed { RECOVERY_NOTE.to_owned() } else { String::new() };
+        let result = loop {
+            match self.turn(&mut *session, start, std::mem::take(&mut note)).await {
+                Ok(Some(next)) => start = next,
+                Ok(None) => break self.answer(),
+                Err(error) => break Err(error),
+            }
+        };
+        self.wind_down(session).await;
+        drop(home);
+        // A delivery may have landed while the end was decided: it is what counts.
+        if result.is_err() && self.drive.with_state(|state| state.delivered.is_some()) { self.answer() } else { result }
+    }
+
+    /// The harness's session in a home of its own, restored from the records.
+    pub(crate) async fn seated(
+        &self,
+        files: &RecordedFiles,
+        admission: Admission,
+        marker: Marker,
+    ) -> Result<Seated, NodeError> {
+        let options = &self.runner.options;
         let home =
             Home::make(&options.homes, options.store.id(), &self.step.session, self.drive.epoch(), &options.workspace)
                 .map_err(|error| {
@@ -296,24 +381,13 @@ impl<'a> Attempt<'a> {
             deltas: Deltas::nowhere(),
             marker: marker.clone(),
         };
-        let mut session = match self.runner.adapter.open(admission, seat).await {
+        let session = match self.runner.adapter.open(admission, seat).await {
             Ok(session) => session,
             Err(_) if self.taken().await => return Err(self.fenced()),
             Err(error) => return Err(self.harness(&error)),
         };
         self.gate.set_barrier(session.request_barrier());
-        let mut note = if resumed { RECOVERY_NOTE.to_owned() } else { String::new() };
-        let result = loop {
-            match self.turn(&mut *session, start, std::mem::take(&mut note)).await {
-                Ok(Some(next)) => start = next,
-                Ok(None) => break self.answer(),
-                Err(error) => break Err(error),
-            }
-        };
-        self.wind_down(session).await;
-        drop(home);
-        // A delivery may have landed while the end was decided: it is what counts.
-        if result.is_err() && self.drive.with_state(|state| state.delivered.is_some()) { self.answer() } else { result }
+        Ok(Seated { session, home, _key })
     }
 
     /// One turn: its start, its end, and what the records and bounds say then. `None`: answered.
@@ -401,7 +475,33 @@ impl<'a> Attempt<'a> {
         self.next(&mut RecordedFiles::default()).await
     }
 
+    /// What a session that was just opened begins with. One that was cut behind a turn without delivery has nothing waiting: what follows
+    /// such a turn follows it now, its bounds first, then the nudge.
+    async fn begun(&self, files: &mut RecordedFiles) -> Result<Option<Start>, NodeError> {
+        match self.recover(files).await? {
+            Next::Idle => self.after_turn().await,
+            next => self.started(next),
+        }
+    }
+
     async fn next(&self, files: &mut RecordedFiles) -> Result<Option<Start>, NodeError> {
+        let next = self.recover(files).await?;
+        self.started(next)
+    }
+
+    fn started(&self, next: Next) -> Result<Option<Start>, NodeError> {
+        match next {
+            Next::Answered => Ok(None),
+            Next::Start(start) => Ok(Some(start)),
+            Next::Parked(parked) => {
+                Err(parked_error(&self.step, &parked, "the cap still has no room; raise it and resume".to_owned()))
+            }
+            Next::Idle => Err(self
+                .fail(NodeWord::Storage, "nothing waits to be sent, though the session has not answered".to_owned())),
+        }
+    }
+
+    async fn recover(&self, files: &mut RecordedFiles) -> Result<Next, NodeError> {
         let mut recovery = Recovery {
             adapter: &*self.runner.adapter,
             store: &self.runner.options.store,
@@ -412,25 +512,25 @@ impl<'a> Attempt<'a> {
             own_ids: self.own_ids,
         };
         match recovery.next().await {
-            Ok(Next::Answered) => Ok(None),
-            Ok(Next::Start(start)) => Ok(Some(start)),
-            Ok(Next::Parked(parked)) => {
-                Err(parked_error(&self.step, &parked, "the cap still has no room; raise it and resume".to_owned()))
-            }
-            Ok(Next::Idle) => Err(self
-                .fail(NodeWord::Storage, "nothing waits to be sent, though the session has not answered".to_owned())),
+            Ok(next) => Ok(next),
             Err(RecoveryError::Ledger(LedgerError::Cut)) => {
                 self.own_bounds().await?;
                 Err(self.stopped())
             }
-            Err(error) => Err(self.recovery(error)),
+            Err(error) => Err(of_recovery(&self.step, error)),
         }
     }
 
-    async fn end_turn(&self, how: TurnEndHow) -> Result<(), NodeError> {
+    pub(crate) async fn end_turn(&self, how: TurnEndHow) -> Result<(), NodeError> {
         let open = self.drive.with_state(|state| state.open_turn.as_ref().map(|turn| turn.id.clone()));
         let Some(turn) = open else { return Ok(()) };
-        // Built-ins whose end the harness never told are closed with their turn: only it could have run them.
+        self.end_builtins().await?;
+        let appended = self.drive.append(Batch::of([Body::TurnEnd { turn, how }]), None).await;
+        appended.map(drop).map_err(|error| of_drive(&self.step, &error))
+    }
+
+    /// Built-ins whose end the harness never told are closed with their turn: only it could have run them.
+    pub(crate) async fn end_builtins(&self) -> Result<(), NodeError> {
         let built_ins: Vec<_> = self.drive.with_state(|state| {
             state
                 .open_effects()
@@ -441,14 +541,14 @@ impl<'a> Attempt<'a> {
         for key in built_ins {
             self.bridge.interrupt(&key).await.map_err(|error| of_ledger(&self.step, &error))?;
         }
-        let appended = self.drive.append(Batch::of([Body::TurnEnd { turn, how }]), None).await;
-        appended.map(drop).map_err(|error| of_drive(&self.step, &error))
+        Ok(())
     }
 
     /// Closes the harness, then waits for what is still being recorded.
-    async fn wind_down(&self, session: Box<dyn AdapterSession>) {
+    pub(crate) async fn wind_down(&self, session: Box<dyn AdapterSession>) {
         let killed = self.stop.signal().level() >= StopLevel::Kill;
         session.close(if killed { Duration::ZERO } else { CLOSE }).await;
+        crossing!(Closed);
         self.gate.set_barrier(None);
         let quiet = self.quiet();
         self.gate.quiesce(quiet).await;
@@ -456,7 +556,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Waits until no request is in flight; a stop that rises meanwhile shortens the wait.
-    async fn quiet_requests(&self) {
+    pub(crate) async fn quiet_requests(&self) {
         let mut stop = self.stop.signal();
         tokio::select! {
             _ = self.gate.quiesce(self.quiet()) => return,
@@ -466,7 +566,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Whether the store knows a newer owner of the session.
-    async fn taken(&self) -> bool {
+    pub(crate) async fn taken(&self) -> bool {
         let (log, next) = (LogKey::from(&self.step.session), self.drive.with_state(|state| state.head.next()));
         let page = self.runner.options.store.read(&log, next, 1).await;
         page.is_ok_and(|page| page.head.epoch > self.drive.epoch())
@@ -481,6 +581,14 @@ impl<'a> Attempt<'a> {
             _ => QUIET,
         }
     }
+}
+
+/// A harness's session and what it needs while it lives.
+pub(crate) struct Seated {
+    pub(crate) session: Box<dyn AdapterSession>,
+    pub(crate) home: Home,
+    /// Ends the session's key at the proxy.
+    pub(crate) _key: Option<KeyGuard>,
 }
 
 type EventSender = tokio::sync::mpsc::UnboundedSender<Arc<Record>>;

@@ -53,8 +53,7 @@ pub(crate) struct Hold {
 impl RunLedger {
     /// The ledger of `run`; a new one begins with `cap`. An existing one keeps the cap it has.
     pub(crate) async fn open(store: Store, run: &RunId, cap: Option<Usd>) -> Result<Self, LedgerError> {
-        let ledger = Self { store, log: SharedLog::Ledger(run.clone()), books: Mutex::new(Books::new()) };
-        ledger.refresh().await?;
+        let ledger = Self::existing(store, run).await?;
         let empty = ledger.with(|books| books.seq()) == agentrun_kernel::Seq::START;
         if empty {
             let first = SharedBatch::Ledger(vec![LedgerBody::Cap { cap }]);
@@ -67,6 +66,13 @@ impl RunLedger {
                 }
             }
         }
+        Ok(ledger)
+    }
+
+    /// The ledger of `run` as it is. None is begun: a settle must not decide what a new run may spend.
+    pub(crate) async fn existing(store: Store, run: &RunId) -> Result<Self, LedgerError> {
+        let ledger = Self { store, log: SharedLog::Ledger(run.clone()), books: Mutex::new(Books::new()) };
+        ledger.refresh().await?;
         Ok(ledger)
     }
 

@@ -14,7 +14,7 @@ use agentrun_cap::{Scope, Word, fits};
 use agentrun_kernel::{
     Batch, Begun, Body, Candidate, Delivered, Digest, Drive, DriveError, Effect, EffectKey, EffectKind, EffectSpec,
     HoldId, LedgerBody, NativeCall, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel, StopRaiser,
-    StopSignal, Usd, Verdict, Why,
+    StopSignal, Usd, Verdict, Why, crossing, planted,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -32,6 +32,8 @@ const TEXT_BYTES: usize = 1 << 20;
 
 const ACCEPTED: &str = "Accepted. The task is done; do nothing more.";
 const ALREADY: &str = "Already delivered: the task is done. Do nothing more.";
+/// The same in a turn that was opened after the delivery: it goes on without another submission.
+const CLOSED: &str = "Already delivered: the value stands and cannot be changed. Answer in words.";
 
 /// What every call of a session shares.
 pub(crate) struct Bridge {
@@ -124,7 +126,7 @@ impl Bridge {
     pub(crate) fn rerunnable(&self, effect: &Effect) -> bool {
         let intent = &effect.intent;
         let safe = self.shared.tool(&intent.name).is_some_and(|tool| tool.replay == Replay::Safe);
-        safe && self.shared.misfit(&intent.name, &intent.arguments).is_none()
+        (safe || planted!(RerunNever)) && self.shared.misfit(&intent.name, &intent.arguments).is_none()
     }
 
     /// Whether a tool is run here, and not by the harness.
@@ -178,15 +180,7 @@ impl Bridge {
     }
 
     async fn interrupt_open(&self, effect: OpenEffect) -> Result<(), LedgerError> {
-        let key = effect.key().clone();
-        let intent = self.shared.drive.with_state(|state| state.effect(&key).map(|effect| effect.intent.clone()));
-        let (name, hold) =
-            intent.map_or_else(|| (String::new(), None), |intent| (intent.name.clone(), intent.hold.clone()));
-        let text = format!(
-            "Interrupted: the session was cut while `{name}` ran. It may have partly run, and it was not run again. Find out by other means what \
-             happened before you rely on it."
-        );
-        self.shared.ledger.interrupt(effect, hold, text, "the session was cut while it ran").await
+        interrupt_open(&self.shared.drive, &self.shared.ledger, effect).await
     }
 
     /// Asks the review again about a candidate that a crash left undecided.
@@ -197,6 +191,19 @@ impl Bridge {
         };
         self.shared.decide(effect, candidate.number, candidate.submitted.clone()).await.map(drop)
     }
+}
+
+/// Ends an open call as interrupted, with the text the model reads; its hold counts in full.
+pub(crate) async fn interrupt_open(drive: &Drive, ledger: &RunLedger, effect: OpenEffect) -> Result<(), LedgerError> {
+    let key = effect.key().clone();
+    let intent = drive.with_state(|state| state.effect(&key).map(|effect| effect.intent.clone()));
+    let (name, hold) =
+        intent.map_or_else(|| (String::new(), None), |intent| (intent.name.clone(), intent.hold.clone()));
+    let text = format!(
+        "Interrupted: the session was cut while `{name}` ran. It may have partly run, and it was not run again. Find out by other means what \
+         happened before you rely on it."
+    );
+    ledger.interrupt(effect, hold, text, "the session was cut while it ran").await
 }
 
 /// Why a candidate stays undecided.
@@ -239,7 +246,10 @@ impl Shared {
 
     async fn run(tool: &Tool, invocation: ToolInvocation) -> ToolEnd {
         let timeout = invocation.timeout;
-        match tokio::time::timeout(timeout, tool.run.run(invocation)).await {
+        crossing!(ToolRun);
+        let end = tokio::time::timeout(timeout, tool.run.run(invocation)).await;
+        crossing!(ToolReturn);
+        match end {
             Ok(end) => end,
             Err(_) => ToolEnd::Interrupted(format!("it did not end within {} s and was cut", timeout.as_secs())),
         }
@@ -306,6 +316,7 @@ impl Shared {
     /// Begins a call's effect behind its native tail; a priced one with its hold.
     async fn begin(&self, tool: &Tool, spec: EffectSpec, tail: &Tail) -> Result<Begun, LedgerError> {
         let Some(price) = tool.price else { return Ok(self.drive.begin(spec, tail.bodies(), None).await?) };
+        self.gate.within_reserve(price)?;
         if let Some(budget) = self.node.budget {
             let counted = self.drive.with_state(|state| state.spent.counted());
             fits(Word::OverBudget, Scope::Node, budget, counted, price)?;
@@ -383,8 +394,10 @@ impl Shared {
     /// One submit call: exclusive, so that nothing is open at delivery.
     async fn submit(self: &Arc<Self>, call: ToolCall) -> Result<(Arc<Outcome>, bool), Cut> {
         let _permit = self.permit(true).await;
-        if self.drive.with_state(|state| state.delivered.is_some()) {
-            return Ok((Arc::new(Outcome::new(EffectKey(String::new()), OutcomeEnd::Refused, ALREADY)), true));
+        let (delivered, over) = self.drive.with_state(|state| (state.delivered.is_some(), state.is_over()));
+        if delivered {
+            let told = if over { ALREADY } else { CLOSED };
+            return Ok((Arc::new(Outcome::new(EffectKey(String::new()), OutcomeEnd::Refused, told)), over));
         }
         if self.stop.level() >= StopLevel::Drain {
             return Err(Cut::Ended);
@@ -439,7 +452,10 @@ impl Shared {
                 None => Ok(value),
                 Some(review) => {
                     let key = format!("{}/{number}", self.drive.key());
-                    match review.review(&key, &value).await? {
+                    crossing!(Review);
+                    let verdict = review.review(&key, &value).await?;
+                    crossing!(Reviewed);
+                    match verdict {
                         ReviewVerdict::Accept => Ok(value),
                         ReviewVerdict::Reject(told) => Err(told),
                     }
@@ -471,7 +487,7 @@ impl ToolHost for Bridge {
 
     async fn call(&self, call: ToolCall) -> Result<Answer, Restart> {
         let shared = self.shared.clone();
-        if shared.drive.with_state(|state| state.delivered.is_some()) {
+        if shared.drive.with_state(agentrun_kernel::SessionState::is_over) {
             return Ok(Answer::Text { text: Arc::from(ALREADY), is_error: true, end_turn: true });
         }
         if shared.stop.level() >= StopLevel::Drain {
@@ -498,6 +514,7 @@ impl ToolHost for Bridge {
         });
         match answered.await {
             Ok(Ok((outcome, end_turn))) => {
+                crossing!(ToolAnswer);
                 // Drained: it is recorded, and what the model would do with it is for the resume.
                 if self.shared.stop.level() >= StopLevel::Drain && !end_turn {
                     return Ok(Answer::Withhold);
@@ -514,7 +531,7 @@ impl ToolHost for Bridge {
         if shared.stop.level() >= StopLevel::Drain {
             return Ok(Observed::Withhold);
         }
-        if shared.drive.with_state(|state| state.delivered.is_some()) {
+        if shared.drive.with_state(agentrun_kernel::SessionState::is_over) {
             return Ok(Observed::Deny(Arc::from(ALREADY)));
         }
         if !shared.node.builtins.contains(&call.tool) {
@@ -537,7 +554,7 @@ impl ToolHost for Bridge {
 }
 
 /// Cut to [`TEXT_BYTES`], head and tail kept.
-fn bounded(text: String) -> String {
+pub(crate) fn bounded(text: String) -> String {
     if text.len() <= TEXT_BYTES {
         return text;
     }

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use agentrun_kernel::{Carry, SessionState, SubmissionId};
 
+/// Most bytes of a message's words: whoever accepts more refuses it, since what was accepted must be placed.
+pub(crate) const CARRIED_BYTES: usize = 8 << 20;
+
 /// Prefaces carried words (B31).
 pub(crate) const NOTICE: &str = "The following was sent to you before and did not reach you: the session was stopped first. No work on it has begun.";
 

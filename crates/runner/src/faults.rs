@@ -4,8 +4,10 @@ use agentrun_adapter::{Ability, Refusal, RefusalKind};
 use agentrun_kernel::{DriveError, Parked, StoreError};
 
 use crate::books::LedgerError;
+use crate::bridge::ReviewFault;
 use crate::error::{NodeError, NodeWord, ParkedAt, word_of};
 use crate::node::Step;
+use crate::recover::RecoveryError;
 
 pub(crate) fn refused(step: &Step, refusal: &Refusal) -> NodeError {
     let word = match refusal.kind {
@@ -35,6 +37,17 @@ pub(crate) fn of_ledger(step: &Step, error: &LedgerError) -> NodeError {
         other @ (LedgerError::Fault(_) | LedgerError::Cut | LedgerError::Busy) => {
             NodeError::new(&step.session, NodeWord::Storage, other.to_string())
         }
+    }
+}
+
+pub(crate) fn of_recovery(step: &Step, error: RecoveryError) -> NodeError {
+    let fail = |word, message: String| NodeError::new(&step.session, word, message);
+    match error {
+        RecoveryError::Ledger(error) => of_ledger(step, &error),
+        RecoveryError::Review(ReviewFault::Drive(error)) => of_drive(step, &error),
+        RecoveryError::Review(error @ ReviewFault::Host(_)) => fail(NodeWord::HostFault, error.to_string()),
+        RecoveryError::Store(error) => storage(step, &error),
+        error @ (RecoveryError::History(_) | RecoveryError::Endless) => fail(NodeWord::Harness, error.to_string()),
     }
 }
 

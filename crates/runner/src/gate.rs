@@ -1,13 +1,13 @@
 //! The gate of one attempt: every paid model request passes here before a byte is sent, in this order.
 //!
 //! ```text
-//!  stopping? ─► an open turn? ─► refused before in this turn? ─► turn cap ─► requests of the turn ─► the host's check
+//!  stopping? ─► an open turn? ─► refused before in this turn? ─► turn cap ─► requests of the turn ─► a follow-up's reserve ─► the host's check
 //!      ─► quote ─► the node's budget ─► barrier: the harness's own history holds what the request says ─► hold and intent, one batch
 //! ```
 //! The first refusal is sticky for its turn: a harness that tries again is told the same, and nothing is asked or spent twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use agentrun_adapter::{ModelPort, PaidCall, PaidStep, PortRefused, RequestBarrier, Tail};
@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use crate::books::{Hold, LedgerError, RunLedger};
+use crate::follow_up::Reserve;
 use crate::in_flight::{Entered, InFlight};
 use crate::node::HostFault;
 use crate::runner::HostCheck;
@@ -60,6 +61,7 @@ pub(crate) struct AttemptGate {
     trouble: Mutex<Option<Trouble>>,
     turn_open: AtomicBool,
     open: InFlight,
+    reserve: OnceLock<Reserve>,
 }
 
 impl AttemptGate {
@@ -82,7 +84,18 @@ impl AttemptGate {
             trouble: Mutex::new(None),
             turn_open: AtomicBool::new(false),
             open: InFlight::new(),
+            reserve: OnceLock::new(),
         }
+    }
+
+    /// Holds all paid steps from now on to a follow-up's reserve.
+    pub(crate) fn hold_to(&self, reserve: Reserve) {
+        let _ = self.reserve.set(reserve);
+    }
+
+    /// The follow-up's own word on a paid step, before the host's.
+    pub(crate) fn within_reserve(&self, needed: Usd) -> Result<(), Denied> {
+        self.reserve.get().map_or(Ok(()), |reserve| self.drive.with_state(|state| reserve.admits(state, needed)))
     }
 
     pub(crate) fn set_barrier(&self, barrier: Option<Arc<dyn RequestBarrier>>) {
@@ -117,6 +130,10 @@ impl AttemptGate {
 
     async fn admit(self: &Arc<Self>, facts: &RequestFacts, body: &[u8]) -> Result<GateLease, Trouble> {
         self.standing()?;
+        if self.reserve.get().is_some() {
+            let most = self.quote(facts)?.amount;
+            self.within_reserve(most).map_err(Trouble::Denied)?;
+        }
         if let Some(check) = &self.check {
             let spent = self.drive.with_state(|state| state.spent);
             check
@@ -125,8 +142,7 @@ impl AttemptGate {
                 .map_err(Trouble::Host)?
                 .map_err(Trouble::Denied)?;
         }
-        let at = Date::of_unix_ms(unix_ms());
-        let quote = quote(&self.catalog, facts, at).map_err(|error| Trouble::Denied(error.into()))?;
+        let quote = self.quote(facts)?;
         if let Some(budget) = self.limits.budget {
             let counted = self.drive.with_state(|state| state.spent.counted());
             fits(Word::OverBudget, Scope::Node, budget, counted, quote.amount).map_err(Trouble::Denied)?;
@@ -135,6 +151,11 @@ impl AttemptGate {
         // A stop or the turn's end may have come while we waited.
         self.standing()?;
         self.hold(quote, body, tail).await
+    }
+
+    fn quote(&self, facts: &RequestFacts) -> Result<Quote, Trouble> {
+        let at = Date::of_unix_ms(unix_ms());
+        quote(&self.catalog, facts, at).map_err(|error| Trouble::Denied(error.into()))
     }
 
     /// What can be said without asking anybody.

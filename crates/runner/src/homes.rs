@@ -23,9 +23,7 @@ impl Home {
         epoch: Epoch,
         workspace: &Path,
     ) -> io::Result<Self> {
-        // Short: programs put sockets there, and a socket's path has 108 bytes at most.
-        let name: String = Digest::of(format!("{store}\n{key}").as_bytes()).as_str().chars().take(12).collect();
-        let session = homes.join(name);
+        let session = homes.join(short_name(store, key));
         let root = session.join(epoch.to_string());
         if session.exists() {
             for entry in std::fs::read_dir(&session)? {
@@ -62,7 +60,12 @@ impl Drop for Home {
     }
 }
 
-fn private(dir: &Path) -> io::Result<()> {
+/// A session's name among the homes. Short: programs put sockets there, and a socket's path has 108 bytes at most.
+pub(crate) fn short_name(store: &str, key: &SessionKey) -> String {
+    Digest::of(format!("{store}\n{key}").as_bytes()).as_str().chars().take(12).collect()
+}
+
+pub(crate) fn private(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }

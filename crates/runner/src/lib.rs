@@ -12,18 +12,25 @@ mod envelope;
 mod error;
 mod events;
 mod faults;
+mod follow_up;
 mod gate;
 mod homes;
 mod in_flight;
+mod leave;
 mod node;
+mod presence;
 mod recover;
 mod runner;
+mod settle;
 
 pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
 pub use events::{Event, What};
+pub use follow_up::{FollowUp, FollowUpError, FollowedUp};
+pub use leave::{LeaveError, LeaveFrom, remove_session, seal_session};
 pub use node::{
     EMPTY_TURNS, HostFault, MAX_SENDS, Node, PROMPT_BYTES, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict,
     SUBMIT, Step, Tool, ToolEnd, ToolInvocation, ToolRun,
 };
 pub use runner::{Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};
+pub use settle::{SettleError, SettleIn, Settlement, settle_open_turn};

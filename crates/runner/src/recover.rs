@@ -1,20 +1,19 @@
 //! Brings a session from whatever its records say to the start of its next turn: asks the decision table, does the one thing it says,
 //! and asks again. Each step is recorded before the next is asked, so a recovery can itself be cut and repeated.
 
-use std::sync::Arc;
-
 use agentrun_adapter::{AgentAdapter, HistoryError, RecordedFiles, Start};
 use agentrun_kernel::{
-    Batch, Body, Decision, Drive, DriveError, EffectKey, LogKey, Message, MessageId, Outcome, OutcomeEnd, Record,
-    Settled, Source, Store, StoreError, Submission, SubmissionId, Survey, Today, TurnId, decide, read_all,
+    Batch, Body, Decision, Drive, DriveError, EffectKey, Message, MessageId, Settled, Source, Store, StoreError,
+    Submission, SubmissionId, Survey, Today, TurnId, decide,
 };
 
 use crate::books::{LedgerError, RunLedger};
 use crate::bridge::{Bridge, ReviewFault};
 use crate::carry::compose;
+use crate::settle::Hand;
 
 /// Steps of one recovery. Each step changes the records, and a log has only so many open ends; more means the table and the history never agree.
-const STEPS: u32 = 100_000;
+pub(crate) const STEPS: u32 = 100_000;
 
 /// What recovery works with.
 pub(crate) struct Recovery<'a> {
@@ -81,7 +80,7 @@ impl Recovery<'_> {
                 }
                 Decision::LoseRequests(keys) => {
                     for key in keys {
-                        self.lose(&key).await?;
+                        self.hand().lose(&key).await?;
                     }
                 }
                 Decision::RunAgain(key) => self.bridge.rerun(&key).await?,
@@ -93,15 +92,15 @@ impl Recovery<'_> {
                 Decision::RunNew { call, ordinal } => self.bridge.run_new(call, ordinal).await?,
                 Decision::Review(candidate) => self.bridge.review_again(&candidate).await?,
                 Decision::Repair(want) => {
-                    self.repair(&want).await?;
+                    self.hand().repair(&want).await?;
                     survey = self.adapter.history().survey(self.files)?;
                 }
                 Decision::EndTurn { turn, how } => self.append(Body::TurnEnd { turn, how }).await?,
                 Decision::CarryOn { turn, unsent } => {
                     self.append(Body::Settled(Settled { turn: Some(turn), unsent })).await?
                 }
-                Decision::SettleFollowUp { key, turn, submissions } => {
-                    self.settle_follow_up(&key, turn, submissions).await?
+                Decision::SettleFollowUp { key, turn, submissions, unsent } => {
+                    self.hand().settle_follow_up(&key, turn, submissions, unsent).await?
                 }
                 Decision::Continue(placed) => return Ok(Next::Start(Start::Continue(Message::from(&*placed)))),
                 Decision::PlaceAgain(placed) => return Ok(Next::Start(Start::Again(Message::from(&*placed)))),
@@ -116,10 +115,21 @@ impl Recovery<'_> {
                     };
                     return Ok(Next::Start(Start::Place(self.drive.ticket(message))));
                 }
-                Decision::Idle => return Ok(Next::Idle),
+                // A candidate is left undecided by a settle alone.
+                Decision::Idle | Decision::Undecided(_) => return Ok(Next::Idle),
             }
         }
         Err(RecoveryError::Endless)
+    }
+
+    fn hand(&mut self) -> Hand<'_> {
+        Hand {
+            history: self.adapter.history(),
+            store: self.store,
+            drive: self.drive,
+            ledger: self.ledger,
+            files: self.files,
+        }
     }
 
     fn decision(&self, survey: &Survey, gate_open: bool) -> Decision {
@@ -127,49 +137,6 @@ impl Recovery<'_> {
         let rerunnable = |key: &EffectKey| state.effect(key).is_some_and(|effect| self.bridge.rerunnable(effect));
         let ours = |tool: &str| self.bridge.runs(tool);
         decide(&state, survey, Today { own_ids: self.own_ids, gate_open, rerunnable: &rerunnable, ours: &ours })
-    }
-
-    /// A request or decision that was cut: it may have been spent, so its hold counts in full.
-    async fn lose(&self, key: &EffectKey) -> Result<(), RecoveryError> {
-        let agentrun_kernel::Begun::Open(effect) = self.drive.reopen(key).await? else { return Ok(()) };
-        let hold = self.drive.with_state(|state| state.effect(key).and_then(|effect| effect.intent.hold.clone()));
-        let why = "the session was cut while the request was in flight";
-        Ok(self.ledger.interrupt(effect, hold, "cut in flight", why).await?)
-    }
-
-    async fn repair(&mut self, want: &[agentrun_kernel::Repair]) -> Result<(), RecoveryError> {
-        let records: Vec<Record> = read_all::<Body>(&**self.store, &LogKey::from(self.drive.key())).await?;
-        let response = |id: &str| -> Option<Arc<[u8]>> {
-            records.iter().find_map(|record| match &record.body {
-                Body::Outcome(outcome) if outcome.response_id.as_deref() == Some(id) => Some(outcome.response.clone()),
-                _ => None,
-            })
-        };
-        let writes = self.adapter.history().repair(self.files, want, &response)?;
-        for write in writes {
-            self.files.apply(&write);
-            self.append(Body::Native(write)).await?;
-        }
-        Ok(())
-    }
-
-    async fn settle_follow_up(
-        &self,
-        key: &EffectKey,
-        turn: TurnId,
-        submissions: Vec<SubmissionId>,
-    ) -> Result<(), RecoveryError> {
-        let mut bodies = Vec::new();
-        if self.drive.with_state(|state| state.effect(key).is_some_and(|effect| effect.outcome.is_none())) {
-            bodies.push(Body::Outcome(Outcome::new(key.clone(), OutcomeEnd::Interrupted, "the follow-up was cut")));
-        }
-        bodies.push(Body::Withdrawn(agentrun_kernel::Withdrawn {
-            ids: submissions,
-            why: "its follow-up was cut".to_owned(),
-        }));
-        bodies.push(Body::Settled(Settled { turn: Some(turn), unsent: Vec::new() }));
-        self.drive.append(Batch::of(bodies), None).await?;
-        Ok(())
     }
 
     async fn append(&self, body: Body) -> Result<(), RecoveryError> {

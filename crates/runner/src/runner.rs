@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::attempt;
 use crate::error::NodeError;
 use crate::events::Event;
+use crate::follow_up::{self, FollowUp, FollowUpError, FollowedUp};
 use crate::node::{HostFault, Node, Step};
 
 /// How a runner does its work.
@@ -133,6 +134,23 @@ impl HarnessRunner {
     /// [`NodeError`] says the word, whether it is final, and what to do.
     pub async fn run_node(&self, node: Node, step: Step) -> Result<Delivered, NodeError> {
         attempt::run(self, node, step).await
+    }
+
+    /// Sends one more turn with a prompt of the host's into a session that has answered (it delivered, or its last turn ended by itself), at
+    /// most once a (session, name): asked again it answers the recorded outcome. `node` and `step` are those of the session.
+    ///
+    /// Returns as [`HarnessRunner::run_node`] does. Dropped, or ended with its process, it stays interrupted: its turn is settled by whoever
+    /// next needs the session, and never resumed.
+    ///
+    /// # Errors
+    /// [`FollowUpError`]: nothing of it was written, but for a node's `fenced` and `storage`, where the log decides.
+    pub async fn follow_up_once(
+        &self,
+        node: Node,
+        step: Step,
+        follow_up: FollowUp,
+    ) -> Result<FollowedUp, FollowUpError> {
+        follow_up::run(self, node, step, follow_up).await
     }
 
     /// Pauses every node this runner runs: from now on nothing new begins; calls in flight may end and be recorded for at most `drain`,

@@ -249,6 +249,13 @@ impl NativeHistory for FauxHistory {
         }
         Ok(vec![NativeWrite { stream: STREAM.to_owned(), offset, bytes: Arc::from(bytes) }])
     }
+
+    fn last_words(&self, files: &dyn NativeFiles) -> Result<Option<String>, HistoryError> {
+        Ok(match History::of(files)?.lines().last() {
+            Some(Line::Response { text, .. }) => text.clone(),
+            _ => None,
+        })
+    }
 }
 
 /// The lines that `history` lacks for what is wanted; none when it says so already.

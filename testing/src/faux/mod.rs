@@ -26,7 +26,7 @@ use agentrun_adapter::{
 use agentrun_kernel::{Built, HarnessVersion, Survey};
 use async_trait::async_trait;
 
-use crate::script::Script;
+use crate::script::{Conversation, Script};
 
 pub use history::FauxHistory;
 
@@ -45,17 +45,42 @@ const CAPABILITIES: Capabilities = Capabilities {
 
 const PROFILE: AdapterProfile = AdapterProfile { name: "faux", widest: CAPABILITIES, speaks: &[], program: None };
 
+/// Told of a request just before the model answers it, with what the model is shown.
+pub type Told = Arc<dyn Fn(&Conversation) + Send + Sync>;
+
 /// An adapter whose model is a script.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FauxAdapter {
     played: Arc<Mutex<Played>>,
+    told: Option<Told>,
+    capabilities: Capabilities,
+}
+
+impl std::fmt::Debug for FauxAdapter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FauxAdapter").field("played", &self.played).finish_non_exhaustive()
+    }
 }
 
 impl FauxAdapter {
     /// An adapter that plays `script`, none of it served yet. Clones play on in the same script.
     #[must_use]
     pub fn new(script: Script) -> Self {
-        Self { played: Arc::new(Mutex::new(Played::new(script))) }
+        Self { played: Arc::new(Mutex::new(Played::new(script))), told: None, capabilities: CAPABILITIES }
+    }
+
+    /// The same as a harness that makes up its own ids of messages, so that none is placed a second time under ours.
+    #[must_use]
+    pub fn without_own_ids(mut self) -> Self {
+        self.capabilities.own_ids = false;
+        self
+    }
+
+    /// The same with `told` called for each request that reaches the model: a count that rests on no record.
+    #[must_use]
+    pub fn telling(mut self, told: Told) -> Self {
+        self.told = Some(told);
+        self
     }
 }
 
@@ -71,7 +96,7 @@ impl AgentAdapter for FauxAdapter {
 
     async fn check(&self, plan: &SessionPlan, _prior: Option<&Survey>) -> Result<Checked, Refusal> {
         let harness = HarnessVersion { name: PROFILE.name.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
-        Ok(Checked { capabilities: CAPABILITIES, harness, program: None, plan: plan.clone() })
+        Ok(Checked { capabilities: self.capabilities, harness, program: None, plan: plan.clone() })
     }
 
     async fn open(&self, admission: Admission, seat: Seat) -> Result<Box<dyn AdapterSession>, AdapterError> {
@@ -81,7 +106,8 @@ impl AgentAdapter for FauxAdapter {
                 "the faux adapter speaks no HTTP: give its runner the direct way to the gate",
             ));
         };
-        let session = FauxSession::open(self.played.clone(), admission.plan(), seat, port).await?;
+        let session =
+            FauxSession::open(self.played.clone(), self.told.clone(), admission.checked(), seat, port).await?;
         Ok(Box::new(session))
     }
 }

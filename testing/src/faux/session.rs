@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentrun_adapter::{
-    AdapterError, AdapterErrorKind, AdapterSession, Answer, Capabilities, CloseReport, HistoryError, Journal,
-    JournalError, ModelPort, NativeIdentity, Observed, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat,
-    SessionPlan, Start, Tail, ToolCall, ToolHost, Turn, TurnEnd,
+    AdapterError, AdapterErrorKind, AdapterSession, Answer, Capabilities, Checked, CloseReport, HistoryError, Journal,
+    JournalError, ModelPort, NativeIdentity, Observed, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat, Start,
+    Tail, ToolCall, ToolHost, Turn, TurnEnd,
 };
 use agentrun_kernel::{
-    CallId, DriveError, Durability, Message, OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal,
+    CallId, DriveError, Durability, Message, OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal, crossing,
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::history::{Call, History, Line, Move, STREAM, line_bytes};
 use super::played::Played;
-use super::{CAPABILITIES, PROFILE};
+use super::{PROFILE, Told};
 use crate::script::{Conversation, Served, Side};
 
 /// What every request says it may use at most; its quote follows from it.
@@ -28,6 +28,7 @@ const MAX_OUTPUT: u64 = 4_096;
 
 pub(super) struct FauxSession {
     played: Arc<Mutex<Played>>,
+    told: Option<Told>,
     port: Arc<dyn ModelPort>,
     seat: Seat,
     model: String,
@@ -37,6 +38,7 @@ pub(super) struct FauxSession {
     history: History,
     file: File,
     identity: NativeIdentity,
+    capabilities: Capabilities,
 }
 
 /// How one step of the loop ended.
@@ -54,10 +56,12 @@ enum Answered {
 impl FauxSession {
     pub(super) async fn open(
         played: Arc<Mutex<Played>>,
-        plan: &SessionPlan,
+        told: Option<Told>,
+        checked: &Checked,
         seat: Seat,
         port: Arc<dyn ModelPort>,
     ) -> Result<Self, AdapterError> {
+        let plan = &checked.plan;
         let path = seat.dirs.home.join(STREAM);
         let io = |error: std::io::Error| history_error(&format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent() {
@@ -82,6 +86,7 @@ impl FauxSession {
         };
         let mut session = Self {
             played,
+            told,
             port,
             seat,
             model: plan.model.clone(),
@@ -91,6 +96,7 @@ impl FauxSession {
             history,
             file,
             identity,
+            capabilities: checked.capabilities,
         };
         if before.is_none() {
             session.write(Line::Session { id: session.identity.session.clone() }).await?;
@@ -114,12 +120,15 @@ impl FauxSession {
             Start::Again(message) => Some(message),
             Start::Continue(_) => None,
         };
+        crossing!(Send);
         if !note.is_empty() {
             self.write(Line::Note { text: note }).await?;
         }
         match placed {
             Some(Message { id, text, .. }) if !self.history.taken().any(|taken| *taken == id) => {
-                self.write(Line::Prompt { id, text }).await
+                self.write(Line::Prompt { id, text }).await?;
+                crossing!(Taken);
+                Ok(())
             }
             // Read back: it is there, so it is not said twice.
             Some(_) | None => Ok(()),
@@ -158,7 +167,11 @@ impl FauxSession {
             Ok(paid) => paid,
             Err(refused) => return Ok(self.refused(refused, stop)),
         };
+        crossing!(Request);
         let id = unique("resp");
+        if let Some(told) = &self.told {
+            told(&talk);
+        }
         let served = self.played.lock().unwrap_or_else(PoisonError::into_inner).serve(&talk, &id);
         // Without a step the request is let go of, as when a server hangs up: its spend is unknown.
         let served = served.map_err(|none| AdapterError::new(AdapterErrorKind::Protocol, none.to_string()))?;
@@ -175,6 +188,7 @@ impl FauxSession {
         paid: Box<dyn PaidStep>,
         stop: &StopSignal,
     ) -> Result<Done, AdapterError> {
+        crossing!(Response);
         let usage = served.usage().into();
         let calls =
             served.calls.into_iter().map(|call| Call { id: CallId(call.id), name: call.name, input: call.input });
@@ -187,6 +201,7 @@ impl FauxSession {
             self.seat.deltas.show(text);
         }
         self.write(line).await?;
+        crossing!(Written);
         Ok(Done::GoOn)
     }
 
@@ -231,6 +246,7 @@ impl FauxSession {
                 Answered::Text { call, text, is_error, end_turn } => {
                     ended |= end_turn;
                     self.write(Line::Result { call, text, is_error }).await?;
+                    crossing!(Answered);
                 }
                 Answered::Withheld => withheld = true,
             }
@@ -300,7 +316,7 @@ async fn fault(served: &Served) -> Option<TurnEnd> {
 #[async_trait]
 impl AdapterSession for FauxSession {
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        self.capabilities
     }
 
     fn native(&self) -> Option<NativeIdentity> {

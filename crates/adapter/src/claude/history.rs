@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agentrun_kernel::{CallId, MessageId, NOT_RUN, NativeCall, NativeWrite, Repair, Survey};
 
 use super::launch::CONFIG_FOLDER;
-use super::transcript::{Mend, Transcript};
+use super::transcript::{Mend, Transcript, last_words};
 use super::wire::TOOL_PREFIX;
 use crate::messages;
 use crate::native::{HistoryError, NativeFiles, NativeHistory};
@@ -76,6 +76,11 @@ impl NativeHistory for ClaudeHistory {
         }
         let write = mend.into_write().map(|(offset, bytes)| NativeWrite { stream, offset, bytes: Arc::from(bytes) });
         Ok(write.into_iter().collect())
+    }
+
+    fn last_words(&self, files: &dyn NativeFiles) -> Result<Option<String>, HistoryError> {
+        let Some((stream, _)) = transcript_stream(files)? else { return Ok(None) };
+        Ok(last_words(&files.bytes(&stream).unwrap_or_default()))
     }
 }
 

@@ -388,6 +388,35 @@ fn lines_naming<'a>(bytes: &'a [u8], needle: &str) -> impl Iterator<Item = Link>
         .filter_map(|line| link(serde_json::from_slice(line).ok()?))
 }
 
+/// The words with which the model ended the newest turn. `None`: it ended in a call, by our hook, or with words no model said.
+pub(super) fn last_words(bytes: &[u8]) -> Option<String> {
+    let (mut message, mut words) = (None, Vec::new());
+    for line in bytes.rsplit(|byte| *byte == b'\n') {
+        let Ok(value) = serde_json::from_slice::<Map<String, Value>>(line) else { continue };
+        let said = value.get("message").cloned().unwrap_or(Value::Null);
+        match link(value).map(|link| link.what) {
+            // Each line is one block of its message.
+            Some(What::Assistant { message: of, last_words: true, .. })
+                if message.as_ref().is_none_or(|it| *it == of) =>
+            {
+                if said.get("model").and_then(Value::as_str) == Some("<synthetic>") {
+                    return None;
+                }
+                let blocks = said.get("content").and_then(Value::as_array).into_iter().flatten();
+                let texts = blocks.filter_map(|block| block.get("text").and_then(Value::as_str)).map(str::to_owned);
+                words.splice(0..0, texts);
+                message = Some(of);
+            }
+            // A block without words of the same answer (what it thought).
+            Some(What::Assistant { message: of, calling: false, calls, .. })
+                if calls.is_empty() && message.as_ref().is_none_or(|it| *it == of) => {}
+            Some(What::Other) | None => {}
+            Some(_) => break,
+        }
+    }
+    (!words.is_empty()).then(|| words.join("\n"))
+}
+
 /// How many results the bytes hold for `id`.
 pub(super) fn results_of(bytes: &[u8], id: &str) -> u32 {
     let results = lines_naming(bytes, id).filter_map(|link| match link.what {

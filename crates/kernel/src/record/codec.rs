@@ -148,6 +148,60 @@ impl Frame {
     }
 }
 
+/// A frame taken apart, so that it can travel as text. Put together again it is the same bytes, checksum included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameParts<'a> {
+    /// The checksum as stored: over the log's name, the place and all that follows.
+    pub crc: u32,
+    /// The writer's epoch.
+    pub epoch: Epoch,
+    /// Milliseconds since 1970 by the writer's clock.
+    pub at: u64,
+    /// The body as JSON.
+    pub text: &'a str,
+    /// What rides behind it.
+    pub blob: &'a [u8],
+}
+
+impl Frame {
+    /// The frame's parts. Looks at the layout only; whether the checksum fits is [`Frame::decode`]'s to say.
+    ///
+    /// # Errors
+    /// [`DecodeError::Format`] and [`DecodeError::Damaged`].
+    pub fn parts(&self) -> Result<FrameParts<'_>, DecodeError> {
+        let (&format, rest) = self.bytes.split_first().ok_or(DecodeError::Damaged)?;
+        if format != FORMAT {
+            return Err(DecodeError::Format { found: format });
+        }
+        let (crc, rest) = take::<4>(rest)?;
+        let (epoch, rest) = take::<8>(rest)?;
+        let (at, rest) = take::<8>(rest)?;
+        let (length, rest) = take::<4>(rest)?;
+        let length = usize::try_from(u32::from_le_bytes(length)).map_err(|_| DecodeError::Damaged)?;
+        let (text, blob) = rest.split_at_checked(length).ok_or(DecodeError::Damaged)?;
+        let text = std::str::from_utf8(text).map_err(|_| DecodeError::Damaged)?;
+        let (crc, epoch, at) = (u32::from_le_bytes(crc), Epoch(u64::from_le_bytes(epoch)), u64::from_le_bytes(at));
+        Ok(FrameParts { crc, epoch, at, text, blob })
+    }
+
+    /// The frame of these parts at `seq`. Nothing is checked but that the text has a length a frame can hold.
+    ///
+    /// # Errors
+    /// [`DecodeError::Shape`] for a text over 4 GiB.
+    pub fn of_parts(seq: Seq, parts: &FrameParts<'_>) -> Result<Self, DecodeError> {
+        let length = u32::try_from(parts.text.len()).map_err(|_| DecodeError::Shape("text over 4 GiB".to_owned()))?;
+        let mut bytes = Vec::with_capacity(HEAD + parts.text.len() + parts.blob.len());
+        bytes.push(FORMAT);
+        bytes.extend_from_slice(&parts.crc.to_le_bytes());
+        bytes.extend_from_slice(&parts.epoch.0.to_le_bytes());
+        bytes.extend_from_slice(&parts.at.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(parts.text.as_bytes());
+        bytes.extend_from_slice(parts.blob);
+        Ok(Self { seq, bytes: Arc::from(bytes) })
+    }
+}
+
 fn take<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8]), DecodeError> {
     let (head, rest) = bytes.split_first_chunk::<N>().ok_or(DecodeError::Damaged)?;
     Ok((*head, rest))

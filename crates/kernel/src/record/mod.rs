@@ -6,7 +6,7 @@ mod inbox;
 mod ledger;
 mod session;
 
-pub use codec::{DecodeError, FORMAT, Frame, LogBody};
+pub use codec::{DecodeError, FORMAT, Frame, FrameParts, LogBody};
 pub use inbox::InboxBody;
 pub use ledger::LedgerBody;
 pub use session::{

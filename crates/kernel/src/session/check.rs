@@ -97,6 +97,10 @@ impl SessionState {
             Body::Placed(placed) => self.misplaced(placed),
             Body::TurnEnd { turn, .. } => unless(self.is_open_turn(turn), I::OneTurn),
             Body::Settled(settled) => {
+                let kept = |id| self.submission(id).is_some_and(|accepted| !accepted.withdrawn);
+                if !settled.unsent.iter().all(kept) {
+                    return Some(I::OneMessage);
+                }
                 unless(settled.turn.as_ref().is_none_or(|turn| self.is_open_turn(turn)), I::OneTurn)
             }
             Body::Intent(intent) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::state::{Effect, OpenTurn, SessionState};
+use super::state::{Effect, SessionState};
 use crate::ids::{CallId, Digest, EffectKey, MessageId, SubmissionId, TurnId};
 use crate::record::{Candidate, EffectKind, Failed, OutcomeEnd, Parked, Placed, Replay, TurnEndHow};
 
@@ -80,10 +80,12 @@ pub enum Decision {
     SettleFollowUp {
         /// The follow-up's effect.
         key: EffectKey,
-        /// The turn it opened.
-        turn: TurnId,
+        /// The turn it opened; `None` when it was cut before that.
+        turn: Option<TurnId>,
         /// Its own submissions; no person's message among them.
         submissions: Vec<SubmissionId>,
+        /// What else its message carried, if the history lacks the message: the next one begins with it.
+        unsent: Vec<SubmissionId>,
     },
     /// The cap refused: ask the gate again before anything else.
     AskGate(Parked),
@@ -102,6 +104,8 @@ pub enum Decision {
     },
     /// Ask the review again.
     Review(Arc<Candidate>),
+    /// A settle came before the review: the candidate is not accepted and its submit ends as interrupted, in one batch.
+    Undecided(Arc<Candidate>),
     /// Make the restored history say what the records say.
     Repair(Vec<Repair>),
     /// The history shows the turn ended: record it.
@@ -115,7 +119,8 @@ pub enum Decision {
     Continue(Arc<Placed>),
     /// Its message was placed and not taken, and the harness takes our ids: the same message again under its own id.
     PlaceAgain(Arc<Placed>),
-    /// Its message was placed and not taken, and the harness knows nothing of our ids: end the turn; the next message carries its words.
+    /// End the turn as interrupted. Its message was placed and not taken and the harness knows nothing of our ids, or a settle ends it: the
+    /// next message carries the words that did not reach the model.
     CarryOn {
         /// The turn.
         turn: TurnId,
@@ -164,7 +169,7 @@ pub fn decide(state: &SessionState, survey: &Survey, today: Today<'_>) -> Decisi
     if let Some(value) = &state.delivered {
         return Decision::Delivered(value.clone());
     }
-    if let Some(decision) = cut_follow_up(state) {
+    if let Some(decision) = cut_follow_up(state, survey) {
         return decision;
     }
     if let Some(parked) = &state.parked
@@ -182,7 +187,7 @@ pub fn decide(state: &SessionState, survey: &Survey, today: Today<'_>) -> Decisi
     if let Some(candidate) = state.undecided() {
         return Decision::Review(candidate.clone());
     }
-    if let Some(decision) = open_turn(state, survey, today) {
+    if let Some(decision) = open_turn(state, survey, today).or_else(|| unrest(state, survey)) {
         return decision;
     }
     let waits = |unsent: bool| {
@@ -209,35 +214,47 @@ fn replaced(state: &SessionState) -> Vec<MessageId> {
     messages
 }
 
-fn cut_follow_up(state: &SessionState) -> Option<Decision> {
-    let turn = state.open_turn.as_ref()?;
-    let key = turn.follow_up.clone()?;
-    if turn.epoch >= state.epoch {
-        return None;
+/// A follow-up of an older epoch, in its turn or still before it. It is settled, never gone on with.
+pub(super) fn cut_follow_up(state: &SessionState, survey: &Survey) -> Option<Decision> {
+    if let Some(turn) = &state.open_turn
+        && let Some(key) = &turn.follow_up
+    {
+        if turn.epoch >= state.epoch {
+            return None;
+        }
+        let submissions = state.opening(key);
+        let unsent = state.unsent_beside(key, survey);
+        return Some(Decision::SettleFollowUp { key: key.clone(), turn: Some(turn.id.clone()), submissions, unsent });
     }
-    let submissions = state.message(&turn.message)?.placed.carries.iter().filter(|id| {
-        state.submission(id).is_some_and(
-            |accepted| matches!(&accepted.submission.source, crate::record::Source::FollowUp(of) if *of == key),
-        )
-    });
-    Some(Decision::SettleFollowUp {
-        key: key.clone(),
-        turn: turn.id.clone(),
-        submissions: submissions.cloned().collect(),
-    })
+    let cut = |effect: &&Effect| effect.intent.effect == EffectKind::FollowUp && effect.epoch < state.epoch;
+    let key = &state.open_effects().find(cut)?.intent.key;
+    let submissions = state.opening(key);
+    Some(Decision::SettleFollowUp { key: key.clone(), turn: None, submissions, unsent: Vec::new() })
 }
 
-fn open_of(state: &SessionState, of: impl Fn(EffectKind) -> bool) -> Vec<EffectKey> {
+/// What a message carries and is not withdrawn since.
+pub(super) fn kept(state: &SessionState, placed: &Placed) -> impl Iterator<Item = SubmissionId> {
+    let kept = |id: &&SubmissionId| state.submission(id).is_some_and(|accepted| !accepted.withdrawn);
+    placed.carries.iter().filter(kept).cloned()
+}
+
+pub(super) fn open_of(state: &SessionState, of: impl Fn(EffectKind) -> bool) -> Vec<EffectKey> {
     state.open_effects().filter(|effect| of(effect.intent.effect)).map(|effect| effect.intent.key.clone()).collect()
 }
 
 fn open_tools(state: &SessionState, rerunnable: &dyn Fn(&EffectKey) -> bool) -> Option<Decision> {
     let mut ended = Vec::new();
+    // A turn that is over asks for nothing any more.
+    let wanted =
+        |effect: &Effect| state.open_turn.as_ref().is_some_and(|turn| effect.intent.turn.as_ref() == Some(&turn.id));
     for effect in state.open_effects() {
         let intent = &effect.intent;
         match intent.effect {
             EffectKind::Tool
-                if intent.replay == Replay::Safe && effect.opens < SAFE_OPENS && rerunnable(&intent.key) =>
+                if (intent.replay == Replay::Safe || crate::planted!(RerunNever))
+                    && wanted(effect)
+                    && effect.opens < SAFE_OPENS
+                    && rerunnable(&intent.key) =>
             {
                 return Some(Decision::RunAgain(intent.key.clone()));
             }
@@ -255,17 +272,19 @@ fn open_turn(state: &SessionState, survey: &Survey, today: Today<'_>) -> Option<
     let placed = state.message(&turn.message)?.placed.clone();
     let taken = survey.taken.contains(&turn.message);
     if taken {
-        let lacking = lacking_responses(state, survey, turn);
+        let lacking = lacking_responses(state, survey, &turn.id);
         if !lacking.is_empty() {
             return Some(Decision::Repair(lacking));
         }
-        if let Some(call) =
-            survey.open_calls.iter().find(|call| begun(state, survey, turn, call).is_none() && (today.ours)(&call.tool))
+        if let Some(call) = survey
+            .open_calls
+            .iter()
+            .find(|call| begun(state, survey, &turn.id, call).is_none() && (today.ours)(&call.tool))
         {
             let ordinal = ordinal(survey, call);
             return Some(Decision::RunNew { call: call.clone(), ordinal: u32::try_from(ordinal).unwrap_or(u32::MAX) });
         }
-        let answers = lacking_answers(state, survey, turn);
+        let answers = lacking_answers(state, survey, &turn.id);
         if !answers.is_empty() {
             return Some(Decision::Repair(answers));
         }
@@ -277,14 +296,39 @@ fn open_turn(state: &SessionState, survey: &Survey, today: Today<'_>) -> Option<
     if today.own_ids {
         return Some(Decision::PlaceAgain(placed));
     }
-    Some(Decision::CarryOn { turn: turn.id.clone(), unsent: placed.carries.clone() })
+    Some(Decision::CarryOn { turn: turn.id.clone(), unsent: kept(state, &placed).collect() })
+}
+
+/// A history that does not show what the records say: its last turn is over. It is made to say so before anything is placed on it, or the
+/// harness would take the ended turn up again by itself.
+pub(super) fn unrest(state: &SessionState, survey: &Survey) -> Option<Decision> {
+    let last = state.last_turn.as_ref().filter(|_| state.open_turn.is_none() && survey.resumable)?;
+    let cut = last.how != TurnEndHow::Done;
+    // A turn that ended by itself ended as its harness wanted, unless its delivery ended it under way.
+    if !cut && state.delivered.is_none() {
+        return None;
+    }
+    if cut {
+        let lacking = lacking_responses(state, survey, &last.id);
+        if !lacking.is_empty() {
+            return Some(Decision::Repair(lacking));
+        }
+    }
+    let answers = lacking_answers(state, survey, &last.id);
+    if !answers.is_empty() {
+        return Some(Decision::Repair(answers));
+    }
+    (!survey.ended).then(|| Decision::Repair(vec![Repair::EndTurn]))
 }
 
 /// Responses that were paid for and never reached the history. They come before the calls they hold are looked at.
-fn lacking_responses(state: &SessionState, survey: &Survey, turn: &OpenTurn) -> Vec<Repair> {
+pub(super) fn lacking_responses(state: &SessionState, survey: &Survey, turn: &TurnId) -> Vec<Repair> {
+    if crate::planted!(ForgetResponse) {
+        return Vec::new();
+    }
     let mut lacking: Vec<_> = state
         .effects()
-        .filter(|effect| effect.intent.effect == EffectKind::Request && effect.intent.turn.as_ref() == Some(&turn.id))
+        .filter(|effect| effect.intent.effect == EffectKind::Request && effect.intent.turn.as_ref() == Some(turn))
         .filter(|effect| effect.response_bytes > 0)
         .filter_map(|effect| {
             let outcome = effect.outcome.as_ref().filter(|outcome| outcome.end == OutcomeEnd::Ok)?;
@@ -304,14 +348,14 @@ fn ordinal(survey: &Survey, call: &NativeCall) -> usize {
 
 /// The effect that an open call of the history began: by its key, or else by place. Some providers use an id again (`call_0` in every
 /// response), and a new call must not be answered with an old result: it is the one behind those whose results are there.
-fn begun<'s>(state: &'s SessionState, survey: &Survey, turn: &OpenTurn, call: &NativeCall) -> Option<&'s Effect> {
+fn begun<'s>(state: &'s SessionState, survey: &Survey, turn: &TurnId, call: &NativeCall) -> Option<&'s Effect> {
     let place = ordinal(survey, call);
     let count = u32::try_from(place).unwrap_or(u32::MAX);
-    let key = EffectKey::of_call(&turn.id, &call.call, &call.tool, &Digest::of_json(&call.arguments), count);
+    let key = EffectKey::of_call(turn, &call.call, &call.tool, &Digest::of_json(&call.arguments), count);
     state.effect(&key).or_else(|| state.effects_of_call(&call.call).into_iter().nth(place))
 }
 
-fn lacking_answers(state: &SessionState, survey: &Survey, turn: &OpenTurn) -> Vec<Repair> {
+pub(super) fn lacking_answers(state: &SessionState, survey: &Survey, turn: &TurnId) -> Vec<Repair> {
     let answer = |open: &NativeCall| {
         let (text, is_error) = match begun(state, survey, turn, open).and_then(|effect| effect.outcome.as_ref()) {
             Some(outcome) => (outcome.text.clone(), outcome.end != OutcomeEnd::Ok),

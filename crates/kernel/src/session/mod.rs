@@ -3,6 +3,9 @@
 mod check;
 mod decide;
 mod drive;
+mod follow_up;
+mod loop_guard;
+mod settle;
 mod state;
 mod task;
 
@@ -12,5 +15,8 @@ pub use drive::{
     Begun, Drive, DriveError, EffectSpec, Message, OnRepeat, OpenEffect, Outcomes, PlaceTicket, Restart, StopLevel,
     StopRaiser, StopSignal, Unfinished, Why,
 };
+pub use follow_up::{FollowUpNext, FollowUpState, NotAnswered, follow_up_next, follow_up_state};
+pub use loop_guard::{Circle, LoopGuard, LoopVerdict};
+pub use settle::{UNDECIDED, is_quiet, settle};
 pub use state::{Accepted, Effect, EndedTurn, OpenTurn, PlacedMessage, SessionState, Spent};
 pub use task::{Owned, SessionTask};

@@ -30,8 +30,10 @@ pub struct SessionState {
     pub native_session: Option<String>,
     /// The open turn.
     pub open_turn: Option<OpenTurn>,
-    /// The ended ones.
+    /// The newest that ended.
     pub last_turn: Option<EndedTurn>,
+    /// The newest ended turn that was no follow-up's ended `done`: the model had its say.
+    pub had_its_say: bool,
     /// How many messages were placed: the turn cap counts these.
     pub turns: u32,
     /// Turns in a row that ended with neither a paid request nor a delivery.
@@ -166,6 +168,12 @@ impl SessionState {
     #[must_use]
     pub const fn answered(&self) -> bool {
         self.delivered.is_some() || self.failed.is_some()
+    }
+
+    /// Whether nothing more is asked of the model: the value was delivered, and no turn was opened after it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.delivered.is_some() && !self.open_turn.as_ref().is_some_and(|turn| turn.after_delivery)
     }
 
     /// An effect.
@@ -342,6 +350,9 @@ impl SessionState {
         if let Some(open) = self.open_turn.take_if(|open| &open.id == turn) {
             self.empty_turns =
                 if open.requests == 0 && self.delivered.is_none() { self.empty_turns.saturating_add(1) } else { 0 };
+            if open.follow_up.is_none() {
+                self.had_its_say = how == TurnEndHow::Done;
+            }
             self.last_turn = Some(EndedTurn { id: open.id, how });
         }
     }

@@ -158,8 +158,12 @@ impl Task {
         self.alive()?;
         let durability = batch.durability;
         let (trial, records) = self.trial(&batch.bodies)?;
+        #[cfg(feature = "crossings")]
+        let crossing = crate::crossings::OfBatch::before(&records, &trial);
         match self.writer.append(batch, also).await {
             Ok(seq) => {
+                #[cfg(feature = "crossings")]
+                crossing.after();
                 *self.shown.state.write().unwrap_or_else(PoisonError::into_inner) = trial;
                 self.publish(records, durability);
                 Ok(seq)

@@ -4,7 +4,7 @@
 use crate::ids::{Epoch, LogKey, Nonce, RunId, Seq, SessionKey};
 use crate::record::Frame;
 
-use super::{Durability, End, Head, Page, SessionHead, StoreError};
+use super::{Durability, End, Head, LogEnd, Page, SessionHead, StoreError};
 
 /// A log as a group sees it: what is committed, and what the group itself has written so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +20,20 @@ pub(super) struct LogState {
     pub(super) end: Option<End>,
     /// Where a sealed session went.
     pub(super) moved: Option<String>,
+    /// What a removed session's log ended with: set with [`End::Removed`], and kept for good.
+    pub(super) removed: Option<LogEnd>,
 }
 
 impl LogState {
-    pub(super) const EMPTY: Self =
-        Self { seq: Seq::START, durable: Seq::START, epoch: Epoch(0), nonce: Nonce([0; 16]), end: None, moved: None };
+    pub(super) const EMPTY: Self = Self {
+        seq: Seq::START,
+        durable: Seq::START,
+        epoch: Epoch(0),
+        nonce: Nonce([0; 16]),
+        end: None,
+        moved: None,
+        removed: None,
+    };
 
     pub(super) const fn head(&self) -> Head {
         Head { seq: self.durable, epoch: self.epoch }
@@ -40,6 +49,21 @@ pub(super) struct Write<'a> {
     pub(super) frames: &'a [Frame],
     /// Set once the session is bound.
     pub(super) run: Option<&'a RunId>,
+    /// Every record of the log goes; then `after` is at seq 0 and `frames` is empty. Records that damage hides from the backend may stay
+    /// behind as waste, never as records: the log answers none of them again.
+    pub(super) erase: bool,
+}
+
+impl<'a> Write<'a> {
+    /// Records behind the last.
+    pub(super) const fn of(log: &'a LogKey, after: LogState, frames: &'a [Frame]) -> Self {
+        Self { log, after, frames, run: None, erase: false }
+    }
+
+    /// The log's records go.
+    pub(super) const fn erase(log: &'a LogKey, after: LogState) -> Self {
+        Self { log, after, frames: &[], run: None, erase: true }
+    }
 }
 
 /// Why a step or a group was not written. Surely nothing of it is on disk.

@@ -21,9 +21,10 @@ use tokio::sync::oneshot;
 use super::backend::{Backend, CommitError, LogState, Reads};
 use super::rules::{self, GroupFailed, Touched};
 use super::watches::Watches;
+use super::whole::{self, Removal};
 use super::{
-    AppendError, BUFFER_TIME, Durability, FencedAppend, OpenError, RECORD_BYTES, Refused, SharedFrames, StoreError,
-    WriterBackend,
+    AppendError, Arrival, BUFFER_TIME, Durability, FencedAppend, Head, ImportError, OpenError, RECORD_BYTES, Refused,
+    RemoveError, SharedFrames, StoreError, Tombstone, WriterBackend,
 };
 use crate::ids::{Nonce, Seq, SessionKey};
 
@@ -73,10 +74,22 @@ pub(super) struct Share {
     answer: oneshot::Sender<Result<Seq, AppendError>>,
 }
 
+pub(super) struct Remove {
+    removal: Removal,
+    answer: oneshot::Sender<Result<Tombstone, RemoveError>>,
+}
+
+pub(super) struct Import {
+    arrival: Arrival,
+    answer: oneshot::Sender<Result<Head, ImportError>>,
+}
+
 enum Op {
     Take(Take),
     Append(Append),
     Share(Share),
+    Remove(Remove),
+    Import(Box<Import>),
     /// Somebody began to watch.
     Follow,
 }
@@ -86,6 +99,8 @@ enum Judged {
     Take(Take, Result<LogState, OpenError>),
     Append(Append, Result<Seq, AppendError>),
     Share(Share, Result<Seq, AppendError>),
+    Remove(Remove, Result<Tombstone, RemoveError>),
+    Import(Box<Import>, Result<Head, ImportError>),
 }
 
 /// Why a whole group was not answered as judged.
@@ -113,6 +128,20 @@ impl Queue {
     pub(super) fn append_at(&self, batch: SharedFrames) -> oneshot::Receiver<Result<Seq, AppendError>> {
         let (answer, answered) = oneshot::channel();
         let _ = self.ops.send(Op::Share(Share { batch, answer }));
+        answered
+    }
+
+    /// Removes a session; resolves once its tombstone is durable.
+    pub(super) fn remove(&self, removal: Removal) -> oneshot::Receiver<Result<Tombstone, RemoveError>> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.ops.send(Op::Remove(Remove { removal, answer }));
+        answered
+    }
+
+    /// Lands a whole session; resolves once it is durable.
+    pub(super) fn import(&self, arrival: Arrival) -> oneshot::Receiver<Result<Head, ImportError>> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.ops.send(Op::Import(Box::new(Import { arrival, answer })));
         answered
     }
 
@@ -252,6 +281,11 @@ impl<B: Backend, R: Reads> Committer<B, R> {
                 }
             }
         }
+        crate::crossing!(Commit);
+        if crate::planted!(AnswerBeforeCommit) {
+            judged.drain(..).for_each(|step| self.answer(step));
+            std::thread::sleep(LINGER);
+        }
         match self.backend.commit() {
             Ok(()) => {
                 for (log, state) in &touched {
@@ -293,6 +327,14 @@ impl<B: Backend, R: Reads> Committer<B, R> {
                 Ok(step) => Ok(Some(Judged::Share(share, step))),
                 Err(failed) => Err(Box::new((Op::Share(share), failed))),
             },
+            Op::Remove(remove) => match whole::remove(&mut self.backend, touched, &remove.removal) {
+                Ok(step) => Ok(Some(Judged::Remove(remove, step))),
+                Err(failed) => Err(Box::new((Op::Remove(remove), failed))),
+            },
+            Op::Import(import) => match whole::import(&mut self.backend, touched, &import.arrival) {
+                Ok(step) => Ok(Some(Judged::Import(import, step))),
+                Err(failed) => Err(Box::new((Op::Import(import), failed))),
+            },
         }
     }
 
@@ -301,6 +343,8 @@ impl<B: Backend, R: Reads> Committer<B, R> {
         match step {
             Judged::Take(take, result) => drop(take.answer.send(result)),
             Judged::Share(share, result) => drop(share.answer.send(result)),
+            Judged::Remove(remove, result) => drop(remove.answer.send(result)),
+            Judged::Import(import, result) => drop(import.answer.send(result)),
             Judged::Append(Append { batch, answer: Some(answer) }, result) => {
                 let result = match (result, self.failed.remove(&batch.nonce)) {
                     (Err(AppendError::Unknown(_)), Some(why)) => {
@@ -325,6 +369,8 @@ impl<B: Backend, R: Reads> Committer<B, R> {
                 Op::Follow => {}
                 Op::Take(take) => drop(take.answer.send(Err(OpenError::Store(failed.store())))),
                 Op::Share(share) => drop(share.answer.send(Err(failed.append()))),
+                Op::Remove(remove) => drop(remove.answer.send(Err(failed.store().into()))),
+                Op::Import(import) => drop(import.answer.send(Err(failed.store().into()))),
                 Op::Append(Append { answer: Some(answer), .. }) => drop(answer.send(Err(failed.append()))),
                 Op::Append(Append { batch, answer: None }) => {
                     self.remember(batch.nonce, failed.append().to_string());
@@ -365,7 +411,8 @@ impl Op {
 
     fn bytes(&self) -> usize {
         let frames = match self {
-            Self::Take(_) | Self::Follow => return 0,
+            Self::Take(_) | Self::Remove(_) | Self::Follow => return 0,
+            Self::Import(import) => &import.arrival.records,
             Self::Append(append) => &append.batch.frames,
             Self::Share(share) => &share.batch.frames,
         };
@@ -379,6 +426,8 @@ impl Judged {
             Self::Take(take, _) => Op::Take(take),
             Self::Append(append, _) => Op::Append(append),
             Self::Share(share, _) => Op::Share(share),
+            Self::Remove(remove, _) => Op::Remove(remove),
+            Self::Import(import, _) => Op::Import(import),
         }
     }
 }

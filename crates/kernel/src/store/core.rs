@@ -1,20 +1,38 @@
 //! What every store of ours is made of: a committer for its writes, a reader beside it, and the watches both keep current. The public
 //! stores are this over their own backend.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::backend::{Backend, Reads};
 use super::committer::{self, Common, Queue};
+use super::whole::Removal;
 use super::{
-    AppendError, OpenError, Page, SessionHead, SessionWriter, SharedAppend, SharedBatch, SharedFrames, StoreError,
-    Watch, now_ms,
+    AppendError, Arrival, Head, ImportError, LogEnd, OpenError, Page, RemoveError, SessionHead, SessionWriter,
+    SharedAppend, SharedBatch, SharedFrames, StoreError, Tombstone, Watch, now_ms,
 };
 use crate::ids::{LogKey, Nonce, Seq, SessionKey, SharedLog};
+
+/// Removals tried at a log that its owner keeps writing to before that owner is fenced first.
+const REMOVALS: u32 = 4;
 
 pub(super) struct Core<R> {
     queue: Arc<Queue>,
     reads: Arc<R>,
     common: Arc<Common>,
+}
+
+/// A core that does not keep its store open.
+pub(super) struct WeakCore<R> {
+    queue: Weak<Queue>,
+    reads: Weak<R>,
+    common: Weak<Common>,
+}
+
+impl<R> WeakCore<R> {
+    /// `None` once nobody holds the store or a writer of it; its committer may still be closing it.
+    pub(super) fn upgrade(&self) -> Option<Core<R>> {
+        Some(Core { queue: self.queue.upgrade()?, reads: self.reads.upgrade()?, common: self.common.upgrade()? })
+    }
 }
 
 impl<R> Clone for Core<R> {
@@ -28,6 +46,19 @@ impl<R: Reads> Core<R> {
         let (reads, common) = (Arc::new(reads), Arc::new(Common::default()));
         let queue = committer::start(backend, Arc::clone(&reads), Arc::clone(&common))?;
         Ok(Self { queue, reads, common })
+    }
+
+    pub(super) fn downgrade(&self) -> WeakCore<R> {
+        WeakCore {
+            queue: Arc::downgrade(&self.queue),
+            reads: Arc::downgrade(&self.reads),
+            common: Arc::downgrade(&self.common),
+        }
+    }
+
+    /// Says no once an earlier write's effect is unknown.
+    pub(super) fn sound(&self) -> Result<(), StoreError> {
+        self.common.sound()
     }
 
     pub(super) async fn open(&self, key: &SessionKey, expected: Option<Seq>) -> Result<SessionWriter, OpenError> {
@@ -45,6 +76,44 @@ impl<R: Reads> Core<R> {
     ) -> Result<Seq, AppendError> {
         let append = SharedFrames::encode(SharedAppend { log: log.clone(), expected, batch }, now_ms())?;
         self.queue.append_at(append).await.map_err(|_gone| AppendError::Unknown(gone()))?
+    }
+
+    pub(super) async fn remove(&self, key: &SessionKey, expected: Option<Seq>) -> Result<Tombstone, RemoveError> {
+        let log = LogKey::from(key);
+        let mut tries = 0;
+        loop {
+            let end = self.end(&log).await?;
+            let removal = Removal { key: key.clone(), expected, end, nonce: Nonce::draw() };
+            match self.queue.remove(removal).await.map_err(|_gone| gone())? {
+                // What was looked at is not what is there: an owner wrote, or a dead one's unsynced records became readable.
+                Err(RemoveError::HeadChanged { found, .. }) if expected.is_none_or(|expected| expected == found) => {
+                    tries += 1;
+                }
+                answer => return answer,
+            }
+            if tries >= REMOVALS && expected.is_none() {
+                match self.open(key, None).await {
+                    Ok(_)
+                    | Err(OpenError::Moved { .. } | OpenError::Removed { .. } | OpenError::HeadChanged { .. }) => {}
+                    Err(OpenError::Store(error)) => return Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Where a log ends, by its durable records.
+    async fn end(&self, log: &LogKey) -> Result<LogEnd, StoreError> {
+        loop {
+            let seq = self.read(log, Seq(1), 0).await?.head.seq;
+            let page = self.read(log, seq, 1).await?;
+            if page.head.seq == seq {
+                return Ok(LogEnd::of(page.frames.last().filter(|frame| frame.seq == seq)));
+            }
+        }
+    }
+
+    pub(super) async fn import(&self, arrival: Arrival) -> Result<Head, ImportError> {
+        self.queue.import(arrival).await.map_err(|_gone| gone())?
     }
 
     pub(super) async fn read(&self, log: &LogKey, from: Seq, limit: usize) -> Result<Page, StoreError> {

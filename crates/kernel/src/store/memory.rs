@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use super::backend::{Backend, CommitError, LogState, Reads, Write, WriteError};
 use super::core::Core;
 use super::{
-    AppendError, Durability, Head, OpenError, Page, SessionHead, SessionStore, SessionWriter, SharedBatch, StoreError,
-    Watch,
+    AppendError, Arrival, Durability, Head, ImportError, OpenError, Page, RemoveError, SessionHead, SessionStore,
+    SessionWriter, SharedBatch, StoreError, Tombstone, Watch,
 };
 use crate::ids::{LogKey, RunId, Seq, SessionKey, SharedLog};
 use crate::record::Frame;
@@ -80,6 +80,14 @@ impl SessionStore for MemoryStore {
         self.core.append_at(log, expected, batch).await
     }
 
+    async fn remove(&self, key: &SessionKey, expected: Option<Seq>) -> Result<Tombstone, RemoveError> {
+        self.core.remove(key, expected).await
+    }
+
+    async fn import(&self, arrival: Arrival) -> Result<Head, ImportError> {
+        self.core.import(arrival).await
+    }
+
     fn id(&self) -> &str {
         &self.data.id
     }
@@ -105,10 +113,12 @@ struct Log {
     state: LogState,
     frames: Vec<Frame>,
     run: Option<RunId>,
+    /// Of a group's part: what was there before goes.
+    erased: bool,
 }
 
 impl Log {
-    const EMPTY: Self = Self { state: LogState::EMPTY, frames: Vec::new(), run: None };
+    const EMPTY: Self = Self { state: LogState::EMPTY, frames: Vec::new(), run: None, erased: false };
 }
 
 impl Data {
@@ -157,6 +167,10 @@ impl Backend for MemoryBackend {
         for write in writes {
             let staged = group.entry(write.log.clone()).or_insert(Log::EMPTY);
             staged.state = write.after.clone();
+            if write.erase {
+                staged.frames.clear();
+                staged.erased = true;
+            }
             staged.frames.extend_from_slice(write.frames);
             staged.run = write.run.or(staged.run.as_ref()).cloned();
         }
@@ -169,6 +183,9 @@ impl Backend for MemoryBackend {
             for (key, staged) in group.drain() {
                 let log = logs.by_key.entry(key).or_insert(Log::EMPTY);
                 log.state = staged.state;
+                if staged.erased {
+                    log.frames.clear();
+                }
                 log.frames.extend(staged.frames);
                 log.run = staged.run.or(log.run.take());
             }
@@ -241,5 +258,22 @@ impl Reads for MemoryReads {
 
     fn head(&self, log: &LogKey) -> Result<Head, StoreError> {
         Ok(self.0.logs().by_key.get(log).map_or_else(Head::default, |log| log.state.head()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Body;
+    use crate::store::Batch;
+
+    #[tokio::test]
+    async fn f21_a_removed_session_takes_no_memory() {
+        let store = MemoryStore::new().unwrap();
+        let key = SessionKey::new("a").unwrap();
+        let mut writer = store.open(&key, None).await.unwrap();
+        writer.append(Batch::of([Body::Moved { to: "there".to_owned() }]), None).await.unwrap();
+        store.remove(&key, None).await.unwrap();
+        assert!(store.data.logs().by_key.values().all(|log| log.frames.is_empty()));
     }
 }

@@ -7,30 +7,47 @@
 //!  read / watch ──► durable records only                      never blocks a writer, never sees an unsynced one
 //! ```
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::ids::{Epoch, LogKey, Nonce, RunId, Seq, SessionKey, SharedLog};
-use crate::record::{Body, DecodeError, Frame, InboxBody, LedgerBody, LogBody, Record};
+use crate::ids::{Digest, Epoch, LogKey, Nonce, RunId, Seq, SessionKey, SharedLog};
+use crate::record::{Frame, LogBody, Record};
 
 mod backend;
+mod batch;
 mod committer;
 mod core;
+mod disk;
+mod error;
 mod memory;
+#[cfg(feature = "bench")]
+mod raw;
 mod rules;
+mod sled;
 mod sqlite;
 mod tail;
+mod transfer;
 mod url;
 mod watches;
+mod whole;
 mod writer;
 
+pub(crate) use batch::encode_all;
+pub use batch::{Arrival, Batch, Durability, FencedAppend, SharedAppend, SharedBatch, SharedFrames, WriterBackend};
+pub use error::{AppendError, ImportError, OpenError, Refused, RemoveError, StoreError};
 pub use memory::MemoryStore;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub use raw::RawLog;
+pub use sled::SledStore;
 pub use sqlite::SqliteStore;
 pub use tail::{PAGE, read_all, read_from};
+pub use transfer::{
+    ExportError, Exported, FileError, FileFault, IMPORTED, Import, LandError, Landed, SealError, Sealed, export, seal,
+};
 pub use url::{UrlError, open_url};
 pub use writer::SessionWriter;
 
@@ -43,45 +60,117 @@ pub const BUFFER_TIME: Duration = Duration::from_millis(50);
 
 /// A set of session logs and shared logs.
 ///
-/// Implementations MUST be usable from any task at once. Dropping a future of any method cancels nothing that was handed over: what
-/// the log holds is the truth, also of an append nobody waited for.
+/// # What every method keeps
+///
+/// * **Order.** The records of a log are dense from seq 1 and are answered in that order, on every handle and in every process alike. A
+///   record, once it was answered by a read, MUST be answered by every later read as the same bytes, until its session is removed.
+/// * **Atomicity.** A step (an open, a batch with its shared part, an append to a shared log, a removal, an import) MUST happen whole or
+///   not at all, crashes and power cuts included. What it depends on (fence, seqs, seal) MUST be checked inside the same atomic step: a
+///   check before the write is no check.
+/// * **Durability.** A method that resolves with `Ok` MUST have made its step durable against a power cut; a buffered batch is the one
+///   exception ([`Durability::Buffered`]). A refusal MUST rest on durable facts too: nobody may be told of a fence or a seq that a crash
+///   could take back.
+/// * **An append has four answers.** `Ok`: it is in the log. [`Fenced`](AppendError::Fenced), [`Conflict`](AppendError::Conflict) and
+///   [`Refused`](AppendError::Refused): surely nothing of it is and nothing will be. [`Unknown`](AppendError::Unknown): nobody can say; the
+///   writer is dead, and the log decides. A store MUST NOT call an append refused when it may land, and MUST NOT try it again by itself.
+/// * **Dropping a future cancels nothing** that was handed over: what the log holds is the truth, also of an append nobody waited for.
+/// * **Poison.** After a commit whose effect is unknown, every write of this process MUST fail until the store is opened anew: what its
+///   memory knows of the logs may be wrong.
+/// * **Damage.** Each record MUST carry a checksum over its log, its place and its bytes. A log that does not read back as it was written is
+///   [`StoreError::Corrupt`], with the log and the seq; a store MUST NOT skip over it, guess, or write behind it. A version or kind it does
+///   not know is [`StoreError::Version`], which is no damage.
+/// * **Bounds come before effects.** A record over [`RECORD_BYTES`] is refused, and below [`FREE_BYTES`] of free disk so is a batch with an
+///   intent, while outcomes of what already runs are still taken. A store SHOULD take what its callers bound (outcome texts, submissions) as
+///   bounded, and MUST NOT shorten anything itself.
+/// * **Ends.** A sealed session (its last record is `moved`) and a removed one MUST refuse every open, append and post to the inbox, for
+///   good. Their keys are never used again: nothing in this store may begin a log under them anew.
+///
+/// Implementations MUST be usable from any task at once. Methods SHOULD NOT block the thread they are polled on.
 #[async_trait]
 pub trait SessionStore: Send + Sync + 'static {
     /// Takes the session: a new epoch (one above the last, 1 for a new session) and a new nonce, durable before this returns.
     ///
     /// Every earlier writer of that key MUST be fenced from then on, and no writer of another key. It MUST NOT wait for the old owner.
     /// With `expected`, the take happens only if the log's last seq is that one, checked in the same atomic step: the decision to
-    /// take it was made on what a read showed.
+    /// take it was made on what a read showed. Buffered records of an older owner become durable and readable with the take, or with its
+    /// refusal: a decision never rests on less than the next writer builds on.
+    ///
+    /// The fence is epoch **and** nonce. Two copies of a store (a restored backup, a snapshot of a machine) raise the same epochs, and only
+    /// the nonce tells their writers apart.
     ///
     /// # Errors
-    /// [`OpenError::HeadChanged`]: fold again and decide anew. The others say what to do; nothing was taken.
+    /// [`OpenError::HeadChanged`]: fold again and decide anew. [`OpenError::Moved`] and [`OpenError::Removed`] are for good. Nothing was
+    /// taken.
     async fn open(&self, key: &SessionKey, expected: Option<Seq>) -> Result<SessionWriter, OpenError>;
 
-    /// Up to `limit` durable records of `log`, the first at `from` (or at 1 for `Seq(0)`). An unknown log is an empty one. A page may
-    /// hold fewer (large records): whoever wants all goes on until its head, as [`read_all`] does.
+    /// Up to `limit` durable records of `log`, the first at `from` (or at 1 for `Seq(0)`), and the log's head as of the same instant. A
+    /// `limit` of 0 asks for the head alone. An unknown log is an empty one, and so is a removed session's (at the epoch of its removal).
+    /// A page may hold fewer (large records): whoever wants all goes on until its head, as [`read_all`] does.
+    ///
+    /// It MUST stop at the durable seq, and MUST NOT block a writer or wait for one.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] names the log and the place; nothing is skipped over.
     async fn read(&self, log: &LogKey, from: Seq, limit: usize) -> Result<Page, StoreError>;
 
-    /// Sessions in the order of their keys, those after `after`.
+    /// Sessions in the order of their keys, those after `after`: sealed and removed ones too, since their keys are taken.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot be read.
     async fn heads(&self, after: Option<&SessionKey>, limit: usize) -> Result<Vec<SessionHead>, StoreError>;
 
     /// The durable seq and epoch of `log` and their changes, also by other processes (then within 250 ms). Carries no records, so a
-    /// slow watcher misses nothing it cannot read.
+    /// slow watcher misses nothing it cannot read. Seqs and epochs a watch shows only grow: a removal shows as its epoch. It is a hint of a
+    /// fence, never the fence.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot be read.
     async fn watch(&self, log: &LogKey) -> Result<Watch, StoreError>;
 
-    /// Appends to a shared log if its last seq is `expected`; durable before this returns. Answers the new last seq.
+    /// Appends to a shared log if its last seq is `expected`; durable before this returns. Answers the new last seq. It asks for no fence:
+    /// any process may, also while another one owns the session.
     ///
     /// # Errors
-    /// [`AppendError::Conflict`]: somebody came first; fold the tail and try again. [`AppendError::Unknown`]: the log decides.
+    /// [`AppendError::Conflict`]: somebody came first; fold the tail and try again. [`Refused::Ended`]: the inbox of a session that was
+    /// sealed or removed, where a post would reach nobody. [`AppendError::Unknown`]: the log decides.
     async fn append_at(&self, log: &SharedLog, expected: Seq, batch: SharedBatch) -> Result<Seq, AppendError>;
+
+    /// Removes a session for good: its records and its inbox go, and a [`Tombstone`] stays, durable before this returns.
+    ///
+    /// **Who may:** anybody who can write the store. Like [`open`](Self::open) it raises the epoch, draws a nonce and does not wait for an
+    /// owner that lives: that owner's next append MUST be answered [`AppendError::Fenced`], and its watch shows the new epoch. What it had
+    /// in flight may still finish outside; nothing of it is recorded. Whoever removes SHOULD decide on a read first, and SHOULD end the
+    /// owner's processes after it as a resume does. With `expected`, it happens only if the log's last seq is that one.
+    ///
+    /// **What stays:** the tombstone, and what other logs say of the session. A run's ledger keeps every hold and booking, so removing a
+    /// session MUST NOT free money: what was spent counts, and a hold that was open keeps counting in full against the run's cap until a
+    /// raise makes room. A sealed session may be removed; it stays moved for nobody.
+    ///
+    /// **What is lost:** the receipts of its `never` effects. A later attempt of the same step rests on them, so remove a step's attempts
+    /// together. Bytes of removed records MAY stay in free pages of the store's files until those are used again.
+    ///
+    /// Again for a removed session: the same tombstone, nothing written.
+    ///
+    /// # Errors
+    /// [`RemoveError::Unknown`] for a session this store never knew. [`RemoveError::Unsupported`] from a store that keeps no tombstones,
+    /// which is what this default says.
+    async fn remove(&self, _key: &SessionKey, _expected: Option<Seq>) -> Result<Tombstone, RemoveError> {
+        Err(RemoveError::Unsupported)
+    }
+
+    /// Lands a whole session that lived elsewhere, its inbox, and what its run's ledger is told of it: all of it in one atomic step, so
+    /// that an import that was cut is either there or can be done again. [`Import`] makes an arrival from an export file and holds the
+    /// rules of what may arrive under which key.
+    ///
+    /// Neither the session nor its inbox may have been known in this store, sealed and removed ones included. The log starts at the
+    /// arrival's epoch under a nonce that no writer holds: the first [`open`](Self::open) goes one up.
+    ///
+    /// # Errors
+    /// [`ImportError::Taken`]: another key. [`ImportError::Conflict`]: the ledger moved on; ask again. [`ImportError::Unsupported`] is what
+    /// this default says.
+    async fn import(&self, _arrival: Arrival) -> Result<Head, ImportError> {
+        Err(ImportError::Unsupported)
+    }
 
     /// A name of this store that its processes' children can be marked with: equal for every handle on the same data, different for
     /// other data.
@@ -95,6 +184,39 @@ pub struct Head {
     pub seq: Seq,
     /// Epoch of the newest open.
     pub epoch: Epoch,
+}
+
+/// Where a log ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// Its last seq.
+    pub seq: Seq,
+    /// Digest of the last record's bytes as the store kept them; of nothing for an empty log. Two copies of a log that end alike are of
+    /// one history: the checksum in a record covers the log's name and its place.
+    pub digest: Digest,
+}
+
+impl LogEnd {
+    /// The end of a log whose last record is `last`.
+    #[must_use]
+    pub fn of(last: Option<&Frame>) -> Self {
+        let (seq, bytes) = last.map_or((Seq::START, &[][..]), |frame| (frame.seq, &frame.bytes));
+        Self { seq, digest: Digest::of(bytes) }
+    }
+}
+
+/// What stays of a removed session, for good: enough that no old writer matches, nobody uses the key again, and a copy that turns up can
+/// be told to be of this session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    /// The key that stays taken.
+    pub key: SessionKey,
+    /// The epoch that the removal raised.
+    pub epoch: Epoch,
+    /// Drawn at the removal.
+    pub nonce: Nonce,
+    /// Where the log ended.
+    pub end: LogEnd,
 }
 
 /// A session as a list shows it.
@@ -197,279 +319,6 @@ impl Watch {
     }
 }
 
-/// When a batch must be durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// Before its append resolves.
-    #[default]
-    Synced,
-    /// Handed to the backend within [`BUFFER_TIME`], so it survives this process; durable with the next synced batch of the same log.
-    /// Only for native history.
-    Buffered,
-}
-
-/// Session records to be appended together: all of them land, or none.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
-    /// In order.
-    pub bodies: Vec<Body>,
-    /// When they must be durable.
-    pub durability: Durability,
-}
-
-impl Batch {
-    /// A synced batch.
-    #[must_use]
-    pub fn of(bodies: impl IntoIterator<Item = Body>) -> Self {
-        Self { bodies: bodies.into_iter().collect(), durability: Durability::Synced }
-    }
-
-    /// Adds one more record.
-    #[must_use]
-    pub fn and(mut self, body: Body) -> Self {
-        self.bodies.push(body);
-        self
-    }
-}
-
-/// Records for a shared log.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SharedBatch {
-    /// For a run's ledger.
-    Ledger(Vec<LedgerBody>),
-    /// For a session's inbox.
-    Inbox(Vec<InboxBody>),
-}
-
-/// A shared log's part of a session's batch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SharedAppend {
-    /// Which log.
-    pub log: SharedLog,
-    /// Its last seq as the caller's decision saw it.
-    pub expected: Seq,
-    /// What to append.
-    pub batch: SharedBatch,
-}
-
-/// Why a session was not taken. Nothing changed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The log is not where the caller's decision saw it.
-    #[error("session moved on while it was being decided: expected seq {expected}, found {found}")]
-    HeadChanged {
-        /// What the caller saw.
-        expected: Seq,
-        /// What is there.
-        found: Seq,
-    },
-    /// Sealed for a move.
-    #[error("session `{key}` was moved to {to}; resume it there")]
-    Moved {
-        /// Which.
-        key: SessionKey,
-        /// Where to.
-        to: String,
-    },
-    /// Removed; its key is not used again.
-    #[error("session `{key}` was removed; its key cannot be used again, choose another")]
-    Removed {
-        /// Which.
-        key: SessionKey,
-    },
-    /// The store itself.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Why an append was not answered with a seq.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum AppendError {
-    /// A newer owner took the session; nothing was written, and nothing ever will be by this writer.
-    #[error("a newer owner has taken the session (epoch {newer}); this one writes nothing more")]
-    Fenced {
-        /// The newer owner's epoch.
-        newer: Epoch,
-    },
-    /// The shared log is not at the expected seq; nothing was written.
-    #[error("{log} is at seq {found}, not {expected}: fold its tail and try again")]
-    Conflict {
-        /// Which log.
-        log: SharedLog,
-        /// What the caller saw.
-        expected: Seq,
-        /// What is there.
-        found: Seq,
-    },
-    /// Surely nothing was written.
-    #[error("refused, nothing written: {0}")]
-    Refused(Refused),
-    /// Nobody can say whether it was written: the writer is dead, and the log decides.
-    #[error("the append may or may not have been written; read the log to know: {0}")]
-    Unknown(StoreError),
-}
-
-/// Why an append was refused before anything was written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// Over [`RECORD_BYTES`].
-    #[error("a record of {bytes} bytes is over the bound of {RECORD_BYTES}")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
-    /// Less than [`FREE_BYTES`] of disk.
-    #[error("only {free} bytes of disk are free at the store; free at least {FREE_BYTES} and go on")]
-    DiskLow {
-        /// What is free.
-        free: u64,
-    },
-    /// The session is sealed or removed.
-    #[error("the session is {}", .0.as_str())]
-    Ended(End),
-    /// A batch with nothing in it.
-    #[error("an empty batch")]
-    Empty,
-    /// The store is busy with another writer, or its transaction was refused; trying again can help.
-    #[error("the store did not take it: {0}")]
-    Busy(String),
-    /// The bodies could not be written as records.
-    #[error("not writable as a record: {0}")]
-    Unwritable(DecodeError),
-}
-
-/// What is wrong with a store.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Damage: reading stops here, nothing is guessed.
-    #[error(
-        "{log} is damaged at seq {seq}: {what}; restore the store from a backup, the records before it can still be read"
-    )]
-    Corrupt {
-        /// Which log.
-        log: LogKey,
-        /// Where.
-        seq: Seq,
-        /// How it shows.
-        what: String,
-    },
-    /// Written by a newer version.
-    #[error("{log} at seq {seq}: {error}")]
-    Version {
-        /// Which log.
-        log: LogKey,
-        /// Where.
-        seq: Seq,
-        /// What is not known.
-        error: DecodeError,
-    },
-    /// The store as a whole has a newer or unknown format.
-    #[error(
-        "the store has format {found}, this version knows {known}; use the version of agentrun that made it, or a newer one"
-    )]
-    Format {
-        /// What it says.
-        found: String,
-        /// What is known here.
-        known: String,
-    },
-    /// An earlier write failed in this process in a way that leaves its effect unknown; nothing is retried over it.
-    #[error("the store stopped after a failed write ({0}); start the command again, the log decides what was written")]
-    Poisoned(String),
-    /// It cannot be used where it is.
-    #[error("the store at {place} cannot be used: {why}")]
-    Unusable {
-        /// Where.
-        place: String,
-        /// Why, and what to do.
-        why: String,
-    },
-    /// Reading or writing failed.
-    #[error("the store failed: {0}")]
-    Io(String),
-}
-
-impl StoreError {
-    pub(crate) fn undecoded(log: &LogKey, seq: Seq, error: DecodeError) -> Self {
-        match error {
-            DecodeError::Damaged | DecodeError::Shape(_) => {
-                Self::Corrupt { log: log.clone(), seq, what: error.to_string() }
-            }
-            DecodeError::Format { .. } | DecodeError::Kind { .. } => Self::Version { log: log.clone(), seq, error },
-        }
-    }
-}
-
-/// What a writer carries and no caller can forge: its place, its fence and the way to the backend.
-pub(crate) trait WriterBackend: Send + Sync {
-    /// Hands one encoded session batch over; resolves as its durability asks.
-    fn append(&self, append: FencedAppend) -> tokio::sync::oneshot::Receiver<Result<Seq, AppendError>>;
-}
-
-/// One session batch as the backend gets it.
-#[derive(Debug)]
-pub(crate) struct FencedAppend {
-    pub(crate) key: SessionKey,
-    pub(crate) epoch: Epoch,
-    pub(crate) nonce: Nonce,
-    /// The writer's last seq: the batch lands right behind it or not at all.
-    pub(crate) last: Seq,
-    pub(crate) frames: Vec<Frame>,
-    pub(crate) durability: Durability,
-    /// Whether the batch begins an effect: then the disk must not be low.
-    pub(crate) begins: bool,
-    /// What the batch changes in the session's line of a list.
-    pub(crate) run: Option<RunId>,
-    pub(crate) end: Option<Option<End>>,
-    pub(crate) moved: Option<String>,
-    pub(crate) also: Option<SharedFrames>,
-}
-
-/// A shared log's part, encoded.
-#[derive(Debug)]
-pub(crate) struct SharedFrames {
-    pub(crate) log: SharedLog,
-    pub(crate) expected: Seq,
-    pub(crate) frames: Vec<Frame>,
-}
-
-impl SharedFrames {
-    pub(crate) fn encode(append: SharedAppend, at: u64) -> Result<Self, AppendError> {
-        let SharedAppend { log, expected, batch } = append;
-        let name = LogKey::Shared(log.clone());
-        let frames = match &batch {
-            SharedBatch::Ledger(bodies) => encode_all(&name, expected, Epoch(0), at, bodies)?,
-            SharedBatch::Inbox(bodies) => encode_all(&name, expected, Epoch(0), at, bodies)?,
-        };
-        Ok(Self { log, expected, frames })
-    }
-}
-
-pub(crate) fn encode_all<B: LogBody>(
-    log: &LogKey,
-    last: Seq,
-    epoch: Epoch,
-    at: u64,
-    bodies: &[B],
-) -> Result<Vec<Frame>, AppendError> {
-    if bodies.is_empty() {
-        return Err(AppendError::Refused(Refused::Empty));
-    }
-    let mut seq = last;
-    bodies
-        .iter()
-        .map(|body| {
-            seq = seq.next();
-            let frame = Frame::encode(log, seq, epoch, at, body)
-                .map_err(|error| AppendError::Refused(Refused::Unwritable(error)))?;
-            if frame.bytes.len() > RECORD_BYTES {
-                return Err(AppendError::Refused(Refused::TooLarge { bytes: frame.bytes.len() }));
-            }
-            Ok(frame)
-        })
-        .collect()
-}
-
 /// Milliseconds since 1970, for a record's `at`.
 pub(crate) fn now_ms() -> u64 {
     std::time::SystemTime::now()
@@ -477,12 +326,6 @@ pub(crate) fn now_ms() -> u64 {
         .ok()
         .and_then(|since| u64::try_from(since.as_millis()).ok())
         .unwrap_or_default()
-}
-
-impl fmt::Debug for dyn WriterBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WriterBackend")
-    }
 }
 
 /// A store behind a pointer, as the rest of the workspace passes it.

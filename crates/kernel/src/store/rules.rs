@@ -47,7 +47,7 @@ pub(super) fn take(
         after.nonce = nonce;
     }
     if after != now {
-        let write = Write { log: &log, after: after.clone(), frames: &[], run: None };
+        let write = Write::of(&log, after.clone(), &[]);
         if let Err(error) = put(backend, &[write])? {
             return Ok(Err(StoreError::Io(error).into()));
         }
@@ -71,7 +71,7 @@ pub(super) fn append(
         Ok(now) => now,
         Err(error) => return Ok(Err(AppendError::Unknown(error))),
     };
-    if (now.epoch, now.nonce) != (append.epoch, append.nonce) {
+    if (now.epoch, now.nonce) != (append.epoch, append.nonce) && !crate::planted!(NoFence) {
         return Ok(Err(AppendError::Fenced { newer: now.epoch }));
     }
     if let Some(end @ (End::Moved | End::Removed)) = now.end {
@@ -100,10 +100,10 @@ pub(super) fn append(
         after.moved = Some(to.clone());
     }
     let seq = after.seq;
-    let session = Write { log: &log, after: after.clone(), frames: &append.frames, run: append.run.as_ref() };
+    let session = Write { run: append.run.as_ref(), ..Write::of(&log, after.clone(), &append.frames) };
     let done = match (&shared, &append.also) {
         (Some((name, state)), Some(also)) => {
-            let other = Write { log: name, after: state.clone(), frames: &also.frames, run: None };
+            let other = Write::of(name, state.clone(), &also.frames);
             put(backend, &[session, other])?
         }
         _ => put(backend, &[session])?,
@@ -129,7 +129,7 @@ pub(super) fn append_at(
         Err(error) => return Ok(Err(error)),
     };
     let seq = after.seq;
-    let write = Write { log: &name, after: after.clone(), frames: &append.frames, run: None };
+    let write = Write::of(&name, after.clone(), &append.frames);
     match put(backend, &[write])? {
         Ok(()) => {
             touched.push((name, after));
@@ -140,8 +140,18 @@ pub(super) fn append_at(
 }
 
 /// The shared log's state after `append`, if it is where the caller's decision saw it.
-fn place(backend: &mut impl Backend, append: &SharedFrames) -> Step<(LogKey, LogState), AppendError> {
+pub(super) fn place(backend: &mut impl Backend, append: &SharedFrames) -> Step<(LogKey, LogState), AppendError> {
     let SharedFrames { log, expected, frames } = append;
+    if let SharedLog::Inbox(key) = log {
+        // What is posted to a session that left, after its export was written, would reach nobody.
+        match backend.state(&LogKey::from(key)) {
+            Ok(LogState { end: Some(end @ (End::Moved | End::Removed)), .. }) => {
+                return Ok(Err(AppendError::Refused(Refused::Ended(end))));
+            }
+            Ok(_) => {}
+            Err(error) => return Ok(Err(AppendError::Unknown(error))),
+        }
+    }
     let name = LogKey::Shared(log.clone());
     let now = match backend.state(&name) {
         Ok(now) => now,
@@ -167,7 +177,7 @@ fn grown(now: &LogState, frames: &[Frame], group: Durability) -> LogState {
     after
 }
 
-fn put(backend: &mut impl Backend, writes: &[Write<'_>]) -> Step<(), String> {
+pub(super) fn put(backend: &mut impl Backend, writes: &[Write<'_>]) -> Step<(), String> {
     match backend.write(writes) {
         Ok(()) => Ok(Ok(())),
         Err(WriteError::Step(error)) => Ok(Err(error)),

@@ -1,12 +1,13 @@
 //! A store in one SQLite file: the default. Other processes may read it and take sessions over while a run is live, and a person can
 //! open it with `sqlite3`. The fence is inside the write transaction, so it holds across processes.
 //!
-//! `file` is where the database may be and whether it still is, `schema` what it is made of, `write` and `read` the two sides.
+//! `file` is where the database may be and whether it still is, `schema` what it is made of, `head` where a log stands, `write` and `read` the two sides.
 //!
 //! The database, its `-wal` and its `-shm` MUST be opened by nothing but SQLite in a process that holds a store: closing any other
 //! descriptor of theirs drops SQLite's locks (POSIX), and two writers then lose each other's records (seen).
 
 mod file;
+mod head;
 mod read;
 mod schema;
 mod write;
@@ -18,7 +19,10 @@ use async_trait::async_trait;
 use self::read::SqliteReads;
 use self::write::SqliteBackend;
 use super::core::Core;
-use super::{AppendError, OpenError, Page, SessionHead, SessionStore, SessionWriter, SharedBatch, StoreError, Watch};
+use super::{
+    AppendError, Arrival, Head, ImportError, OpenError, Page, RemoveError, SessionHead, SessionStore, SessionWriter,
+    SharedBatch, StoreError, Tombstone, Watch,
+};
 use crate::ids::{LogKey, Seq, SessionKey, SharedLog};
 
 /// A store in one SQLite file. Clones are handles of the same store.
@@ -67,6 +71,14 @@ impl SessionStore for SqliteStore {
 
     async fn append_at(&self, log: &SharedLog, expected: Seq, batch: SharedBatch) -> Result<Seq, AppendError> {
         self.core.append_at(log, expected, batch).await
+    }
+
+    async fn remove(&self, key: &SessionKey, expected: Option<Seq>) -> Result<Tombstone, RemoveError> {
+        self.core.remove(key, expected).await
+    }
+
+    async fn import(&self, arrival: Arrival) -> Result<Head, ImportError> {
+        self.core.import(arrival).await
     }
 
     fn id(&self) -> &str {

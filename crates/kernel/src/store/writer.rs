@@ -22,7 +22,9 @@ pub struct SessionWriter {
 }
 
 impl SessionWriter {
-    pub(crate) fn new(key: SessionKey, epoch: Epoch, nonce: Nonce, last: Seq, backend: Arc<dyn WriterBackend>) -> Self {
+    /// A store's own step: the writer of the open that raised `epoch` and drew `nonce`, with the log at `last`.
+    #[must_use]
+    pub fn new(key: SessionKey, epoch: Epoch, nonce: Nonce, last: Seq, backend: Arc<dyn WriterBackend>) -> Self {
         Self { key, epoch, nonce, last, backend, dead: None }
     }
 

@@ -1,8 +1,12 @@
-//! The stores: one suite of promises on every backend, those of the SQLite file, and real processes.
+//! The stores beyond the public conformance suite: tombstones and moves, each backend's own files, and real processes.
 // A failed test is the report.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
-mod memory;
+mod backends;
 mod process;
+mod sled;
 mod sqlite;
 mod suite;
+mod tombstone;
+mod transfer;
+mod transfer_file;

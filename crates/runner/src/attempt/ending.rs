@@ -4,11 +4,9 @@ use agentrun_adapter::{AdapterError, AdapterErrorKind};
 use agentrun_kernel::{Batch, Body, DriveError, Failed, Parked, StopLevel, Usd, Why};
 
 use super::{Attempt, answered};
-use crate::bridge::ReviewFault;
 use crate::error::{NodeError, NodeWord};
-use crate::faults::{of_drive, of_ledger, parked_error, storage};
+use crate::faults::{of_drive, parked_error};
 use crate::gate::Trouble;
-use crate::recover::RecoveryError;
 use crate::runner::Delivered;
 
 /// A raise must leave room for a twentieth more than the step that was refused.
@@ -45,16 +43,16 @@ impl Attempt<'_> {
         }
     }
 
-    pub(super) fn fail(&self, word: NodeWord, message: String) -> NodeError {
+    pub(crate) fn fail(&self, word: NodeWord, message: String) -> NodeError {
         NodeError::new(&self.step.session, word, message)
     }
 
-    pub(super) fn fenced(&self) -> NodeError {
+    pub(crate) fn fenced(&self) -> NodeError {
         self.fail(NodeWord::Fenced, "a newer owner has taken the session; this one does nothing more in it".to_owned())
     }
 
     /// What ended the session's drive, in the store's words.
-    pub(super) async fn lost(&self) -> NodeError {
+    pub(crate) async fn lost(&self) -> NodeError {
         of_drive(&self.step, &DriveError::Restart(self.drive.lost().await))
     }
 
@@ -105,18 +103,6 @@ impl Attempt<'_> {
             None => "check the provider's address and that it is up, then run the same command to go on",
         };
         self.fail(NodeWord::Upstream, format!("{why}; {next}"))
-    }
-
-    pub(super) fn recovery(&self, error: RecoveryError) -> NodeError {
-        match error {
-            RecoveryError::Ledger(error) => of_ledger(&self.step, &error),
-            RecoveryError::Review(ReviewFault::Drive(error)) => of_drive(&self.step, &error),
-            RecoveryError::Review(error @ ReviewFault::Host(_)) => self.fail(NodeWord::HostFault, error.to_string()),
-            RecoveryError::Store(error) => storage(&self.step, &error),
-            error @ (RecoveryError::History(_) | RecoveryError::Endless) => {
-                self.fail(NodeWord::Harness, error.to_string())
-            }
-        }
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod bounds;
 mod deliver;
+mod logs;
 mod prefixes;
 mod resume;
 mod world;

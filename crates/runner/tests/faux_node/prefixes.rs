@@ -1,18 +1,15 @@
 //! Inv. 8: a session that was cut behind any of its batches goes on from there. A whole run's log is cut behind each of its records, laid
 //! into a fresh store with the ledger records that belong to it, and the node is run again; then that run's own log is cut in turn.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use agentrun_adapter::{NativeHistory as _, RecordedFiles};
-use agentrun_kernel::{
-    Batch, Body, EffectKind, HoldId, LedgerBody, Record, Replay, SessionState, SessionStore as _, SharedAppend,
-    SharedBatch, Usd,
-};
+use agentrun_kernel::{EffectKind, Record, Replay, SessionState, Usd};
 use agentrun_testing::faux::FauxHistory;
 use serde_json::{Value, json};
 
-use crate::world::{Probe, World, calls, count, intents, key, ledger, node, step, submits, when};
+use crate::logs::{Logs, inside_a_batch};
+use crate::world::{Probe, World, calls, count, intents, node, step, submits, when};
 
 /// A model that asks again for what it is told was not run, and submits as soon as it knows how the search ended.
 fn script() -> Value {
@@ -25,75 +22,6 @@ fn script() -> Value {
         when(json!({"anywhere": "Find out by other means"}), submits(2)),
         when(json!({}), calls("search", json!({"q": "n"}))),
     ])
-}
-
-/// Both logs of a session, as batches that landed together.
-struct Logs {
-    records: Vec<Record>,
-    ledger: Vec<LedgerBody>,
-}
-
-impl Logs {
-    async fn of(world: &World) -> Self {
-        let ledger = world.ledger().await.into_iter().map(|record| record.body).collect();
-        Self { records: world.records().await, ledger }
-    }
-
-    /// A fresh store that holds the first `length` records and, with each, the ledger record that is one batch with it.
-    async fn cut(&self, length: usize) -> World {
-        let world = World::new();
-        let mut ends: HashMap<&HoldId, &LedgerBody> = HashMap::new();
-        let mut holds: HashMap<&HoldId, &LedgerBody> = HashMap::new();
-        for body in &self.ledger {
-            match body {
-                LedgerBody::Hold { id, .. } => {
-                    holds.insert(id, body);
-                }
-                LedgerBody::Booking { hold, .. }
-                | LedgerBody::Release { hold, .. }
-                | LedgerBody::Unknown { hold, .. } => {
-                    ends.insert(hold, body);
-                }
-                _ => {}
-            }
-        }
-        let log = ledger();
-        let cap = SharedBatch::Ledger(vec![LedgerBody::Cap { cap: None }]);
-        let mut head = world.store.append_at(&log, agentrun_kernel::Seq::START, cap).await.unwrap();
-        let mut writer = world.store.open(&key(), None).await.unwrap();
-        let mut state = SessionState::default();
-        for record in &self.records[..length] {
-            // The records of later epochs are written under theirs.
-            while writer.epoch() < record.epoch {
-                writer = world.store.open(&key(), None).await.unwrap();
-            }
-            let hold = match &record.body {
-                Body::Intent(intent) => intent.hold.as_ref().map(|hold| holds[hold]),
-                Body::Outcome(outcome) => {
-                    state.effect(&outcome.key).and_then(|effect| effect.intent.hold.as_ref()).map(|hold| ends[hold])
-                }
-                _ => None,
-            };
-            let also = hold.map(|body| SharedAppend {
-                log: log.clone(),
-                expected: head,
-                batch: SharedBatch::Ledger(vec![body.clone()]),
-            });
-            if also.is_some() {
-                head = head.next();
-            }
-            writer.append(Batch::of([record.body.clone()]), also).await.unwrap();
-            state.apply(record);
-        }
-        world
-    }
-}
-
-/// Whether a log cut here ends inside a batch: verdict, outcome and delivery land together or not at all.
-fn inside_a_batch(records: &[Record], length: usize) -> bool {
-    let last = length.checked_sub(1).and_then(|last| records.get(last));
-    matches!(last, Some(Record { body: Body::Verdict(_), .. }))
-        || matches!(records.get(length), Some(Record { body: Body::Delivered(_), .. }))
 }
 
 /// Runs the node over the cut log and holds what must be true wherever it was cut.
@@ -166,4 +94,26 @@ async fn b13_b14_a_session_cut_behind_any_record_goes_on_and_runs_no_never_call_
 #[tokio::test]
 async fn b52_a_session_cut_behind_any_record_goes_on_with_its_safe_calls() {
     every_prefix(Replay::Safe).await;
+}
+
+#[tokio::test]
+async fn b13_a_session_cut_behind_a_turn_without_delivery_is_nudged_when_it_goes_on() {
+    let script = || {
+        json!([
+            when(json!({"anywhere": "ended without delivering"}), submits(1)),
+            when(json!({}), json!({"text": "Let me think."})),
+        ])
+    };
+    let whole = World::new();
+    whole.runner(script()).run_node(node(Vec::new()), step()).await.unwrap();
+    let logs = Logs::of(&whole).await;
+    for length in 0..=logs.records.len() {
+        if inside_a_batch(&logs.records, length) {
+            continue;
+        }
+        let world = logs.cut(length).await;
+        let result = world.runner(script()).run_node(node(Vec::new()), step()).await;
+        let delivered = result.unwrap_or_else(|error| panic!("cut behind record {length}: {error}"));
+        assert_eq!((delivered.value, delivered.turns), (json!({"n": 1}), 2), "cut behind record {length}");
+    }
 }

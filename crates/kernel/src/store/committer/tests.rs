@@ -21,6 +21,8 @@ use crate::ids::{Digest, EffectKey, Epoch, LogKey, RunId, Seq, SessionKey, Share
 use crate::money::Usd;
 use crate::record::{Body, EffectKind, Intent, LedgerBody, Outcome, OutcomeEnd, Replay};
 
+mod whole;
+
 enum Fault {
     Begin,
     /// The next step that touches this log.

@@ -7,9 +7,10 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::super::backend::Reads;
 use super::super::{Head, Page, SessionHead, StoreError};
 use super::file::Place;
+use super::head::{COLUMNS, RowHead, int};
 use super::schema::{self, CHUNK};
-use super::write::{RowHead, int, kind, known_end, name, previous, read_failed, unsigned};
-use crate::ids::{Epoch, LogKey, RunId, Seq, SessionKey};
+use super::write::{previous, read_failed};
+use crate::ids::{LogKey, RunId, Seq, SessionKey};
 use crate::record::Frame;
 
 /// Idle connections kept; more than a few readers at once are rare.
@@ -51,11 +52,11 @@ impl Reads for SqliteReads {
 
     fn read(&self, log: &LogKey, from: Seq, limit: usize) -> Result<Page, StoreError> {
         self.snapshot(|conn| {
-            let Some(row) = row_head(conn, log)? else {
+            let Some(row) = RowHead::find(conn, log)? else {
                 return Ok(Page { log: log.clone(), frames: Vec::new(), head: Head::default() });
             };
             row.check(conn, log)?;
-            let head = Head { seq: Seq(unsigned(row.durable)), epoch: Epoch(unsigned(row.epoch)) };
+            let head = row.head();
             let first = from.0.max(1);
             let end = first.saturating_add(limit as u64).min(head.seq.0.saturating_add(1));
             let frames = frames(conn, log, &row, first..end)?;
@@ -67,54 +68,31 @@ impl Reads for SqliteReads {
         self.snapshot(|conn| {
             let failed = |error: rusqlite::Error| StoreError::Io(error.to_string());
             let mut list = conn
-                .prepare_cached(
-                    "SELECT l.name, l.run, l.end, h.durable, h.epoch FROM log l JOIN head h ON h.s = l.s
-                     WHERE l.kind = 'session' AND l.name > ?1 ORDER BY l.name LIMIT ?2",
-                )
+                .prepare_cached(&format!(
+                    "SELECT {COLUMNS}, l.name, l.run FROM log l LEFT JOIN head h ON h.s = l.s
+                     WHERE l.kind = 'session' AND l.name > ?1 ORDER BY l.name LIMIT ?2"
+                ))
                 .map_err(failed)?;
             let after = after.map_or("", SessionKey::as_str);
             let rows = list
-                .query_map((after, int(limit as u64)), |row| {
-                    <(String, Option<String>, Option<String>, i64, i64)>::try_from(row)
-                })
+                .query_map((after, int(limit as u64)), |row| Ok((RowHead::from_row(row)?, row.get(9)?, row.get(10)?)))
                 .map_err(failed)?;
             rows.map(|row| listed(row.map_err(failed)?)).collect()
         })
     }
 
     fn head(&self, log: &LogKey) -> Result<Head, StoreError> {
-        self.snapshot(|conn| {
-            let row = row_head(conn, log)?;
-            Ok(row.map_or_else(Head::default, |row| Head {
-                seq: Seq(unsigned(row.durable)),
-                epoch: Epoch(unsigned(row.epoch)),
-            }))
-        })
+        self.snapshot(|conn| Ok(RowHead::find(conn, log)?.map_or_else(Head::default, |row| row.head())))
     }
 }
 
-fn listed(row: (String, Option<String>, Option<String>, i64, i64)) -> Result<SessionHead, StoreError> {
-    let (name, run, end, durable, epoch) = row;
+fn listed((row, name, run): (RowHead, String, Option<String>)) -> Result<SessionHead, StoreError> {
     let unreadable = |what: String| StoreError::Io(format!("the list of sessions is damaged: {what}"));
     let key = SessionKey::new(name).map_err(|error| unreadable(error.to_string()))?;
     let run = run.map(RunId::new).transpose().map_err(|error| unreadable(error.to_string()))?;
-    let head = Head { seq: Seq(unsigned(durable)), epoch: Epoch(unsigned(epoch)) };
-    let end = end.map(|end| known_end(&LogKey::from(&key), head.seq, &end)).transpose()?;
-    Ok(SessionHead { key, run, head, end })
-}
-
-fn row_head(conn: &Connection, log: &LogKey) -> Result<Option<RowHead>, StoreError> {
-    conn.prepare_cached(
-        "SELECT h.s, h.epoch, h.seq, h.durable, h.last FROM log l JOIN head h ON h.s = l.s WHERE l.kind = ?1 AND l.name = ?2",
-    )
-    .and_then(|mut head| {
-        let numbers = |row: &rusqlite::Row<'_>| {
-            let (s, epoch, seq, durable, last) = row.try_into()?;
-            Ok(RowHead { s, epoch, seq, durable, last })
-        };
-        head.query_row((kind(log), name(log)), numbers).optional()
-    })
-    .map_err(|error| read_failed(log, Seq::START, &error))
+    let log = LogKey::from(&key);
+    let row = row.sound(&log)?;
+    Ok(SessionHead { key, run, head: row.head(), end: row.end(&log)? })
 }
 
 /// The records of `range`, each checked to be this log's at its place.

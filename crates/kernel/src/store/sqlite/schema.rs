@@ -13,7 +13,7 @@ use super::super::StoreError;
 use super::file::Place;
 
 /// The file format this version writes, and the only one it knows.
-pub(super) const FORMAT: i64 = 1;
+pub(super) const FORMAT: i64 = 2;
 /// Records of a chunk.
 pub(super) const CHUNK: u64 = 128;
 /// Tells our files from other programs' (`PRAGMA application_id`): "AGRN".
@@ -26,12 +26,16 @@ const TABLES: &str = "
     CREATE TABLE log    (s INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, run TEXT, end TEXT, moved TEXT,
                          UNIQUE (kind, name));
     CREATE TABLE head   (s INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, nonce BLOB NOT NULL,
-                         seq INTEGER NOT NULL, durable INTEGER NOT NULL, last INTEGER NOT NULL);
+                         seq INTEGER NOT NULL, durable INTEGER NOT NULL, last INTEGER NOT NULL, sum INTEGER NOT NULL);
     CREATE TABLE record (id INTEGER PRIMARY KEY, s INTEGER NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL,
                          prev INTEGER NOT NULL, frame BLOB NOT NULL);
     CREATE TABLE chunk  (s INTEGER NOT NULL, number INTEGER NOT NULL, ids BLOB NOT NULL,
                          PRIMARY KEY (s, number)) WITHOUT ROWID;
 ";
+
+/// Added to files of this format that were made before it: versions that do not know it refuse a removed session by its `end` all the same.
+const TOMBSTONES: &str =
+    "CREATE TABLE IF NOT EXISTS tombstone (s INTEGER PRIMARY KEY, seq INTEGER NOT NULL, digest TEXT NOT NULL)";
 
 /// A connection for the committer, on a file that is surely ours, with the store's id.
 pub(super) fn open_writer(place: &Place) -> Result<(Connection, String), StoreError> {
@@ -43,6 +47,7 @@ pub(super) fn open_writer(place: &Place) -> Result<(Connection, String), StoreEr
     let mut conn = connect(place)?;
     let id = ours(&mut conn, place)?;
     settle_wal(&mut conn, place)?;
+    conn.execute_batch(TOMBSTONES).map_err(|error| refused(place, &error))?;
     let tuned = conn.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1; PRAGMA wal_autocheckpoint = 1000;
          PRAGMA cache_size = -65536;",
@@ -130,10 +135,21 @@ fn known(conn: &Connection, place: &Place) -> Result<Option<String>, StoreError>
             return Err(StoreError::Format { found, known: FORMAT.to_string() });
         }
     }
+    names(conn, place)?;
     match value("id")? {
-        Some(rusqlite::types::Value::Text(id)) => Ok(Some(id)),
+        Some(rusqlite::types::Value::Text(id)) if uuid::Uuid::try_parse(&id).is_ok() => Ok(Some(id)),
         _ => Err(place.unusable("it has no id, so it is damaged; restore it from a backup")),
     }
+}
+
+/// Holds the names of the logs against their index: a name that damage changed in either would read as a session nobody has begun.
+fn names(conn: &Connection, place: &Place) -> Result<(), StoreError> {
+    let found = conn.query_row("PRAGMA integrity_check(log)", (), |row| row.get::<_, String>(0));
+    let found = found.map_err(|error| refused(place, &error))?;
+    if found == "ok" {
+        return Ok(());
+    }
+    Err(place.unusable(&format!("its list of logs is damaged ({found}); restore it from a backup")))
 }
 
 /// Turning to the write-ahead log takes the file alone and does not wait by the busy handler.

@@ -6,10 +6,12 @@ use std::collections::HashMap;
 use rusqlite::{Connection, ErrorCode, FileControl, OptionalExtension as _};
 
 use super::super::backend::{Backend, CommitError, LogState, Write, WriteError};
-use super::super::{Durability, End, StoreError};
-use super::file::{Identity, Place};
+use super::super::disk::Identity;
+use super::super::{Durability, End, Head, LogEnd, StoreError};
+use super::file::Place;
+use super::head::{self, RowHead, int};
 use super::schema::CHUNK;
-use crate::ids::{Epoch, LogKey, Nonce, Seq, SharedLog};
+use crate::ids::{Digest, Epoch, LogKey, Nonce, Seq, SharedLog};
 
 /// Logs remembered between groups; each costs about 1.5 KB at most.
 const REMEMBERED: usize = 4096;
@@ -124,6 +126,9 @@ impl SqliteBackend {
                 None => create(&self.conn, write.log)?,
             };
             known.s = Some(s);
+            if write.erase {
+                erase(&self.conn, write.log, s, &mut known)?;
+            }
             for frame in write.frames {
                 id += 1;
                 self.conn
@@ -145,6 +150,13 @@ impl SqliteBackend {
                     &write.after.moved,
                 ))?;
             }
+            if let Some(end) = write.after.removed.as_ref().filter(|_| known.state.removed.is_none()) {
+                self.conn.prepare_cached("INSERT INTO tombstone (s, seq, digest) VALUES (?1, ?2, ?3)")?.execute((
+                    s,
+                    int(end.seq.0),
+                    end.digest.as_str(),
+                ))?;
+            }
             if let Some(run) = write.run {
                 self.conn.prepare_cached("UPDATE log SET run = ?2 WHERE s = ?1")?.execute((s, run.as_str()))?;
             }
@@ -158,7 +170,7 @@ impl SqliteBackend {
     /// Sets the heads this group moved, each only if its row is what the group built on.
     fn set_heads(&mut self) -> rusqlite::Result<()> {
         let mut set = self.conn.prepare_cached(
-            "UPDATE head SET epoch = ?5, nonce = ?6, seq = ?7, durable = ?8, last = ?9
+            "UPDATE head SET epoch = ?5, nonce = ?6, seq = ?7, durable = ?8, last = ?9, sum = ?10
              WHERE s = ?1 AND epoch = ?2 AND nonce = ?3 AND seq = ?4",
         )?;
         for log in self.dirty.drain(..) {
@@ -175,6 +187,7 @@ impl SqliteBackend {
                 int(state.seq.0),
                 int(state.durable.0),
                 known.last,
+                head::sum(&log, state, known.last),
             ))?;
             if changed != 1 {
                 return Err(rusqlite::Error::StatementChangedRows(changed));
@@ -297,11 +310,6 @@ pub(super) fn name(log: &LogKey) -> &str {
     }
 }
 
-/// SQLite's integers are signed; no seq or epoch of ours comes near their end.
-pub(super) fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("PRAGMA data_version")?.query_row((), |row| row.get(0))
 }
@@ -310,85 +318,26 @@ fn create(conn: &Connection, log: &LogKey) -> rusqlite::Result<i64> {
     let s = conn
         .prepare_cached("INSERT INTO log (kind, name) VALUES (?1, ?2) RETURNING s")?
         .query_row((kind(log), name(log)), |row| row.get(0))?;
-    conn.prepare_cached("INSERT INTO head (s, epoch, nonce, seq, durable, last) VALUES (?1, 0, ?2, 0, 0, 0)")?
-        .execute((s, [0_u8; 16]))?;
+    conn.prepare_cached("INSERT INTO head (s, epoch, nonce, seq, durable, last, sum) VALUES (?1, 0, ?2, 0, 0, 0, ?3)")?
+        .execute((s, [0_u8; 16], head::sum(log, &LogState::EMPTY, 0)))?;
     Ok(s)
 }
 
-/// A log from its rows. Its head row has no checksum, so it is held against the record it points to: a head that slipped back would
-/// otherwise hide the records behind it.
+/// A log from its rows.
 fn load(conn: &Connection, log: &LogKey) -> Result<Known, StoreError> {
-    let failed = |error: rusqlite::Error| read_failed(log, Seq::START, &error);
-    type Rows = (i64, Option<String>, Option<String>, i64, [u8; 16], i64, i64, i64);
-    let found: Option<Rows> = conn
-        .prepare_cached(
-            "SELECT l.s, l.end, l.moved, h.epoch, h.nonce, h.seq, h.durable, h.last
-             FROM log l JOIN head h ON h.s = l.s WHERE l.kind = ?1 AND l.name = ?2",
-        )
-        .and_then(|mut head| head.query_row((kind(log), name(log)), |row| row.try_into()).optional())
-        .map_err(failed)?;
-    let Some((s, end, moved, epoch, nonce, seq, durable, last)) = found else {
+    let Some(row) = RowHead::find(conn, log)? else {
         return Ok(Known { s: None, state: LogState::EMPTY, last: 0, tail: Vec::new(), row: None });
     };
-    let head = RowHead { s, epoch, seq, durable, last };
-    head.check(conn, log)?;
-    let end = end.map(|end| known_end(log, head.seq(), &end)).transpose()?;
-    let state = LogState {
-        seq: head.seq(),
-        durable: Seq(unsigned(durable)),
-        epoch: Epoch(unsigned(epoch)),
-        nonce: Nonce(nonce),
-        end,
-        moved,
+    row.check(conn, log)?;
+    let end = row.end(log)?;
+    let removed = if end == Some(End::Removed) {
+        tombstone(conn, row.s).map_err(|error| read_failed(log, row.seq(), &error))?
+    } else {
+        None
     };
-    Ok(Known { s: Some(s), state, last, tail: Vec::new(), row: None })
-}
-
-/// The numbers of a head row.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RowHead {
-    pub(super) s: i64,
-    pub(super) epoch: i64,
-    pub(super) seq: i64,
-    pub(super) durable: i64,
-    pub(super) last: i64,
-}
-
-impl RowHead {
-    pub(super) fn seq(&self) -> Seq {
-        Seq(unsigned(self.seq))
-    }
-
-    pub(super) fn check(&self, conn: &Connection, log: &LogKey) -> Result<(), StoreError> {
-        let damaged = |what: &str| StoreError::Corrupt { log: log.clone(), seq: self.seq(), what: what.to_owned() };
-        if self.epoch < 0 || self.durable < 0 || self.durable > self.seq {
-            return Err(damaged("its head's numbers do not fit together"));
-        }
-        if self.seq == 0 && self.last == 0 {
-            return Ok(());
-        }
-        let last: Option<(i64, i64, i64)> = conn
-            .prepare_cached("SELECT s, seq, epoch FROM record WHERE id = ?1")
-            .and_then(|mut record| record.query_row([self.last], |row| row.try_into()).optional())
-            .map_err(|error| read_failed(log, self.seq(), &error))?;
-        match last {
-            Some((s, seq, epoch)) if s == self.s && seq == self.seq && epoch <= self.epoch => Ok(()),
-            Some(_) => Err(damaged("its head points to another record")),
-            None => Err(damaged("its head points to no record")),
-        }
-    }
-}
-
-pub(super) fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
-}
-
-pub(super) fn known_end(log: &LogKey, seq: Seq, end: &str) -> Result<End, StoreError> {
-    End::from_stored(end).ok_or_else(|| StoreError::Corrupt {
-        log: log.clone(),
-        seq,
-        what: format!("its end `{end}` is not one"),
-    })
+    let Head { seq: durable, epoch } = row.head();
+    let state = LogState { seq: row.seq(), durable, epoch, nonce: Nonce(row.nonce), end, moved: row.moved, removed };
+    Ok(Known { s: Some(row.s), state, last: row.last, tail: Vec::new(), row: None })
 }
 
 pub(super) fn read_failed(log: &LogKey, seq: Seq, error: &rusqlite::Error) -> StoreError {
@@ -403,6 +352,40 @@ pub(super) fn read_failed(log: &LogKey, seq: Seq, error: &rusqlite::Error) -> St
         return StoreError::Corrupt { log: log.clone(), seq, what: error.to_string() };
     }
     StoreError::Io(error.to_string())
+}
+
+/// What a removed session's log ended with. A digest that is none reads as none, which the caller tells as damage.
+fn tombstone(conn: &Connection, s: i64) -> rusqlite::Result<Option<LogEnd>> {
+    let found: Option<(i64, String)> = conn
+        .prepare_cached("SELECT seq, digest FROM tombstone WHERE s = ?1")?
+        .query_row([s], |row| row.try_into())
+        .optional()?;
+    Ok(found.and_then(|(seq, digest)| {
+        Some(LogEnd { seq: Seq(u64::try_from(seq).ok()?), digest: Digest::from_stored(&digest)? })
+    }))
+}
+
+/// Lets all records of a log go. Rows are found by the full chunks and then from the head back; where damage breaks that off, what is
+/// behind it stays as waste that no log points to.
+fn erase(conn: &Connection, log: &LogKey, s: i64, known: &mut Known) -> Result<(), Fault> {
+    let mut delete = conn.prepare_cached("DELETE FROM record WHERE id = ?1 AND s = ?2")?;
+    let mut chunks = conn.prepare_cached("SELECT ids FROM chunk WHERE s = ?1")?;
+    let mut rows = chunks.query([s])?;
+    while let Some(row) = rows.next()? {
+        for id in row.get_ref(0)?.as_blob().unwrap_or_default().as_chunks::<8>().0 {
+            delete.execute((i64::from_le_bytes(*id), s))?;
+        }
+    }
+    drop(rows);
+    conn.prepare_cached("DELETE FROM chunk WHERE s = ?1")?.execute([s])?;
+    let (mut seq, mut id) = (known.state.seq, known.last);
+    while let Ok(before) = previous(conn, log, s, seq, id) {
+        delete.execute((id, s))?;
+        (seq, id) = (Seq(seq.0.saturating_sub(1)), before);
+    }
+    known.last = 0;
+    known.tail.clear();
+    Ok(())
 }
 
 /// Writes the row ids of the chunk that `seq` completes.

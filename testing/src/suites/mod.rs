@@ -1,0 +1,7 @@
+//! Conformance suites: what an implementation of one of agentrun's traits must do, as cases anybody can run on theirs. Each suite is
+//! itself proven by mutants that it must catch.
+
+mod report;
+pub mod store;
+
+pub use report::{CaseReport, Report, Verdict};
