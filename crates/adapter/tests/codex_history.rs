@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const STREAM: &str = "codex/sessions/2026/11/30/rollout-2026-11-30T09-00-00-00000000-0000-7000-8000-0000000000aa.jsonl";
 const PROMPT: &str = "aaaaaaaa-0000-4000-8000-000000000001";
-const ALL: [&str; 10] = [
+const ALL: [&str; 11] = [
     "ended",
     "parallel_ended",
     "killed_in_call",
@@ -20,6 +20,7 @@ const ALL: [&str; 10] = [
     "one_of_two_answered",
     "killed_in_request",
     "killed_in_response",
+    "killed_behind_a_compaction",
     "terminated_in_call",
     "terminated_in_request",
     "refused",
@@ -263,7 +264,7 @@ fn a_torn_tail_holds_nothing_and_is_cut_off_by_the_repair() {
 fn every_prefix_of_a_rollout_can_be_surveyed_and_ended() {
     for name in ALL {
         let whole = recorded(name);
-        for length in (0..whole.len()).step_by(37) {
+        for length in (0..whole.len()).step_by(101) {
             let mut files = files(&whole[..length]);
             repair(&mut files, &[Repair::EndTurn], &no_response);
             let survey = survey(&files);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agentrun_adapter::AgentAdapter;
 use agentrun_adapter::claude::ClaudeAdapter;
 use agentrun_adapter::codex::CodexAdapter;
+use agentrun_adapter::opencode::OpenCodeAdapter;
 use agentrun_testing::faux::FauxAdapter;
 use agentrun_testing::script::Script;
 use clap::ValueEnum as _;
@@ -21,7 +22,7 @@ pub(crate) fn adapter(harness: Harness, script: Option<&Path>) -> Result<Arc<dyn
     match (harness, script) {
         (Harness::Claude, _) => Ok(Arc::new(ClaudeAdapter::new())),
         (Harness::Codex, _) => Ok(Arc::new(CodexAdapter::new())),
-        (Harness::OpenCode, _) => Err(Failure::refused("not built yet".to_owned())),
+        (Harness::OpenCode, _) => Ok(Arc::new(OpenCodeAdapter::new())),
         (Harness::Faux, Some(file)) => Ok(Arc::new(FauxAdapter::new(self::script(file)?))),
         (Harness::Faux, None) => Err(Failure::usage("the faux harness plays a script: name it with --script FILE")),
     }
@@ -32,7 +33,8 @@ pub(crate) fn idle(harness: Harness) -> Result<Arc<dyn AgentAdapter>, Failure> {
     let nothing = || Script::new(Vec::new()).map_err(|error| Failure::internal(error.to_string()));
     Ok(match harness {
         Harness::Codex => Arc::new(CodexAdapter::new()),
-        Harness::Claude | Harness::OpenCode => Arc::new(ClaudeAdapter::new()),
+        Harness::Claude => Arc::new(ClaudeAdapter::new()),
+        Harness::OpenCode => Arc::new(OpenCodeAdapter::new()),
         Harness::Faux => Arc::new(FauxAdapter::new(nothing()?)),
     })
 }

@@ -61,6 +61,8 @@ enum What {
     Response {
         id: String,
     },
+    /// What stood before was summed up, by a response of its own; the turn goes on.
+    Compacted,
     Other,
 }
 
@@ -210,7 +212,7 @@ impl Rollout {
         for line in &self.lines {
             match &line.what {
                 What::TurnOver { failed } => over = !failed,
-                What::TurnBegan { .. } | What::Taken { .. } | What::Output { .. } => {
+                What::TurnBegan { .. } | What::Taken { .. } | What::Output { .. } | What::Compacted => {
                     over = false;
                     calling = false;
                 }
@@ -254,6 +256,7 @@ fn what(kind: &str, payload: &Map<String, Value>) -> What {
     let own = |name: &str| part(name).map(str::to_owned);
     match (kind, part("type").unwrap_or_default()) {
         ("session_meta", _) => own("id").map_or(What::Other, |thread| What::Meta { thread }),
+        ("compacted", _) => What::Compacted,
         ("token_usage_record", _) => own("response_id").map_or(What::Other, |id| What::Response { id }),
         ("event_msg", "task_started") => What::TurnBegan { turn: own("turn_id").unwrap_or_default() },
         ("event_msg", "task_complete") => {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::json::at;
 use super::launch::USER;
 use super::timeline::Event;
 
@@ -85,10 +86,10 @@ impl Api {
 
     pub(super) async fn status(&self, session: &str) -> Result<Status, ApiError> {
         let all = self.json(Method::GET, "/session/status", None).await?;
-        let status = &all[session];
-        Ok(match status["type"].as_str() {
+        let status = all.get(session).unwrap_or(&Value::Null);
+        Ok(match at(status, "/type").as_str() {
             None | Some("idle") => Status::Idle,
-            Some("retry") => Status::Retries(status["message"].as_str().unwrap_or_default().to_owned()),
+            Some("retry") => Status::Retries(at(status, "/message").as_str().unwrap_or_default().to_owned()),
             Some(_) => Status::Busy,
         })
     }

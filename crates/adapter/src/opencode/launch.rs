@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::json::set;
 use crate::process::{HarnessProgram, Version};
 use crate::seat::ModelApi;
 
@@ -128,7 +129,7 @@ impl Launch<'_> {
         permission.extend(self.tools.iter().map(|tool| ((*tool).to_owned(), json!("allow"))));
         let mut agent = json!({ "mode": "primary", "permission": permission });
         if !self.system.is_empty() {
-            agent["prompt"] = json!(self.system.join("\n\n"));
+            set(&mut agent, "prompt", json!(self.system.join("\n\n")));
         }
         let mut models = Map::new();
         let limit = json!({ "context": CONTEXT_TOKENS, "output": OUTPUT_TOKENS });

@@ -5,6 +5,7 @@ use agentrun_kernel::MessageId;
 use serde_json::{Map, Value, json};
 
 use super::ids;
+use super::json::{at, set};
 use super::response::Said;
 use super::timeline::{Call, Event, Line, Note, Timeline};
 
@@ -35,7 +36,8 @@ impl Mend {
         let open = self.timeline.calls().find(|(_, it)| it.id == call && it.is_open());
         let Some((_, Call { part, .. })) = open else { return };
         let mut part = part.clone();
-        part["state"] = answered(&part["state"], text, is_error, self.now);
+        let state = answered(at(&part, "/state"), text, is_error, self.now);
+        set(&mut part, "state", state);
         self.part(part);
     }
 
@@ -46,7 +48,7 @@ impl Mend {
             return;
         }
         let Some(user) = self.timeline.last_user().map(|row| row.id.clone()) else { return };
-        let free = |row: &&super::timeline::Row| !held(&self.timeline, &row.id) && !row.info["error"].is_object();
+        let free = |row: &&super::timeline::Row| !held(&self.timeline, &row.id) && !at(&row.info, "/error").is_object();
         let whole = self.timeline.answers(&user, 0).filter(free).find(|row| said.is_whole_in(row));
         // Each request was let out only once everything before it was mirrored, so only the newest answer can be lacking.
         let newest = || self.timeline.answers(&user, 0).next_back().filter(free).filter(|row| said.may_fill(row));
@@ -68,13 +70,14 @@ impl Mend {
             .timeline
             .calls()
             .filter(|(_, call)| call.is_open() || call.status() == "pending")
-            .filter_map(|(_, call)| call.part["id"].as_str().map(str::to_owned))
+            .filter_map(|(_, call)| at(call.part, "/id").as_str().map(str::to_owned))
             .collect();
         for id in open {
             let part =
-                self.timeline.calls().find(|(_, call)| call.part["id"] == *id).map(|(_, call)| call.part.clone());
+                self.timeline.calls().find(|(_, call)| *at(call.part, "/id") == *id).map(|(_, call)| call.part.clone());
             let Some(mut part) = part else { continue };
-            part["state"] = answered(&part["state"], not_run, true, self.now);
+            let state = answered(at(&part, "/state"), not_run, true, self.now);
+            set(&mut part, "state", state);
             self.part(part);
         }
         let message = self.new_answer(&user, "the end of the turn");
@@ -104,14 +107,14 @@ impl Mend {
                 Some(_) => continue,
                 None => {
                     let mut part = self.new_part(message, "tool");
-                    part["callID"] = json!(wanted.id);
-                    part["tool"] = json!(wanted.name);
+                    set(&mut part, "callID", json!(wanted.id));
+                    set(&mut part, "tool", json!(wanted.name));
                     part
                 }
             };
             let mut part = part;
             let input = if wanted.arguments.is_object() { wanted.arguments.clone() } else { json!({}) };
-            part["state"] = json!({ "status": "running", "input": input, "time": { "start": self.now } });
+            set(&mut part, "state", json!({ "status": "running", "input": input, "time": { "start": self.now } }));
             self.part(part);
         }
         if said.calls.is_empty() {
@@ -130,10 +133,10 @@ impl Mend {
                 info.extend(like.into_iter().filter(|(name, _)| CARRIED.contains(&name.as_str())));
             }
             _ => {
-                let agent = &asked["agent"];
+                let agent = at(&asked, "/agent");
                 let fields = json!({
                     "role": "assistant", "mode": agent, "agent": agent, "path": { "cwd": "/", "root": "/" },
-                    "modelID": asked["model"]["modelID"], "providerID": asked["model"]["providerID"],
+                    "modelID": at(&asked, "/model/modelID"), "providerID": at(&asked, "/model/providerID"),
                 });
                 info.extend(fields.as_object().cloned().unwrap_or_default());
             }
@@ -150,15 +153,17 @@ impl Mend {
 
     fn finish(&mut self, message: &str, reason: &str) {
         let Some(mut info) = self.timeline.row(message).map(|row| row.info.clone()) else { return };
-        info["finish"] = json!(reason);
-        info["time"]["completed"] = json!(self.now);
+        set(&mut info, "finish", json!(reason));
+        if let Some(time) = info.get_mut("time") {
+            set(time, "completed", json!(self.now));
+        }
         self.event("message.updated.1", json!({ "sessionID": self.timeline.session, "info": info }));
     }
 
     fn text(&mut self, message: &str, text: &str) {
         let mut part = self.new_part(message, "text");
-        part["text"] = json!(text);
-        part["time"] = json!({ "start": self.now, "end": self.now });
+        set(&mut part, "text", json!(text));
+        set(&mut part, "time", json!({ "start": self.now, "end": self.now }));
         self.part(part);
     }
 
@@ -196,8 +201,8 @@ impl Mend {
 
 /// The state of a call that was answered.
 fn answered(before: &Value, text: &str, is_error: bool, now: u64) -> Value {
-    let input = if before["input"].is_object() { before["input"].clone() } else { json!({}) };
-    let time = json!({ "start": before["time"]["start"].as_u64().unwrap_or(now), "end": now });
+    let input = if at(before, "/input").is_object() { at(before, "/input").clone() } else { json!({}) };
+    let time = json!({ "start": at(before, "/time/start").as_u64().unwrap_or(now), "end": now });
     if is_error {
         json!({ "status": "error", "input": input, "error": text, "time": time })
     } else {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::MutexGuard;
 
 use super::api::{Api, ApiError};
+use super::json::{at, set};
 use super::timeline::{Event, Line, STREAM, Timeline};
 use crate::journal::{Journal, JournalError, Tail};
 use crate::native::HistoryError;
@@ -79,8 +80,8 @@ impl Mirror {
         for event in &mut events {
             // Where it is now, not where it was: on another machine, or with another history of the work tree, it is another project.
             if let Some(info) = event.data.get_mut("info").filter(|info| info.get("projectID").is_some()) {
-                info["projectID"] = project.as_str().into();
-                info["directory"] = directory.into();
+                set(info, "projectID", project.as_str().into());
+                set(info, "directory", directory.into());
             }
         }
         for events in events.chunks(REPLAYED_AT_ONCE) {
@@ -213,10 +214,13 @@ impl Mirror {
 fn results_sent(body: &[u8]) -> BTreeMap<String, usize> {
     let request: Value = serde_json::from_slice(body).unwrap_or_default();
     let mut sent = BTreeMap::new();
-    for message in request["messages"].as_array().into_iter().flatten() {
-        let blocks =
-            message["content"].as_array().into_iter().flatten().filter_map(|block| block["tool_use_id"].as_str());
-        for id in message["tool_call_id"].as_str().into_iter().chain(blocks) {
+    for message in at(&request, "/messages").as_array().into_iter().flatten() {
+        let blocks = at(message, "/content")
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|block| at(block, "/tool_use_id").as_str());
+        for id in at(message, "/tool_call_id").as_str().into_iter().chain(blocks) {
             *sent.entry(id.to_owned()).or_insert(0) += 1;
         }
     }

@@ -15,6 +15,7 @@ mod callback;
 mod calls;
 mod history;
 mod ids;
+mod json;
 mod launch;
 mod mend;
 mod mirror;

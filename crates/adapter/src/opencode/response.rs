@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::json::at;
 use super::timeline::Row;
 
 /// What a response says.
@@ -44,7 +45,7 @@ impl Said {
 pub(super) fn assemble(bytes: &[u8]) -> Option<Said> {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(whole) = serde_json::from_str::<Value>(&text) {
-        return if whole["type"] == "message" { message(&whole) } else { completion(&whole) };
+        return if *at(&whole, "/type") == "message" { message(&whole) } else { completion(&whole) };
     }
     let mut chat = Chat::default();
     let mut events = text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).peekable();
@@ -78,17 +79,17 @@ struct Piece {
 impl Chat {
     fn take(&mut self, chunk: &Value) {
         // Other choices are not asked for, and the last chunk may have none.
-        let choice = &chunk["choices"][0];
+        let choice = at(chunk, "/choices/0");
         self.finished |= choice["finish_reason"].is_string();
-        self.text.push_str(choice["delta"]["content"].as_str().unwrap_or_default());
-        for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
-            let piece = self.calls.entry(call["index"].as_u64().unwrap_or(0)).or_default();
-            for (to, from) in [(&mut piece.id, &call["id"]), (&mut piece.name, &call["function"]["name"])] {
+        self.text.push_str(at(choice, "/delta/content").as_str().unwrap_or_default());
+        for call in at(choice, "/delta/tool_calls").as_array().into_iter().flatten() {
+            let piece = self.calls.entry(at(call, "/index").as_u64().unwrap_or(0)).or_default();
+            for (to, from) in [(&mut piece.id, at(call, "/id")), (&mut piece.name, at(call, "/function/name"))] {
                 if let Some(text) = from.as_str().filter(|_| to.is_empty()) {
                     to.push_str(text);
                 }
             }
-            piece.arguments.push_str(call["function"]["arguments"].as_str().unwrap_or_default());
+            piece.arguments.push_str(at(call, "/function/arguments").as_str().unwrap_or_default());
         }
     }
 
@@ -107,26 +108,26 @@ impl Chat {
 
 /// One chat completion that did not stream.
 fn completion(whole: &Value) -> Option<Said> {
-    let choice = &whole["choices"][0];
+    let choice = at(whole, "/choices/0");
     choice["finish_reason"].as_str()?;
-    let calls = choice["message"]["tool_calls"].as_array().into_iter().flatten().map(|call| SaidCall {
-        id: call["id"].as_str().unwrap_or_default().to_owned(),
-        name: call["function"]["name"].as_str().unwrap_or_default().to_owned(),
-        arguments: arguments(call["function"]["arguments"].as_str().unwrap_or_default()),
+    let calls = at(choice, "/message/tool_calls").as_array().into_iter().flatten().map(|call| SaidCall {
+        id: at(call, "/id").as_str().unwrap_or_default().to_owned(),
+        name: at(call, "/function/name").as_str().unwrap_or_default().to_owned(),
+        arguments: arguments(at(call, "/function/arguments").as_str().unwrap_or_default()),
     });
-    Some(Said { text: choice["message"]["content"].as_str().unwrap_or_default().to_owned(), calls: calls.collect() })
+    Some(Said { text: at(choice, "/message/content").as_str().unwrap_or_default().to_owned(), calls: calls.collect() })
 }
 
 /// A message of Anthropic's.
 fn message(whole: &Value) -> Option<Said> {
     let mut said = Said::default();
-    for block in whole["content"].as_array()? {
-        match block["type"].as_str() {
-            Some("text") => said.text.push_str(block["text"].as_str().unwrap_or_default()),
+    for block in at(whole, "/content").as_array()? {
+        match at(block, "/type").as_str() {
+            Some("text") => said.text.push_str(at(block, "/text").as_str().unwrap_or_default()),
             Some("tool_use") => said.calls.push(SaidCall {
-                id: block["id"].as_str()?.to_owned(),
-                name: block["name"].as_str()?.to_owned(),
-                arguments: block["input"].clone(),
+                id: at(block, "/id").as_str()?.to_owned(),
+                name: at(block, "/name").as_str()?.to_owned(),
+                arguments: at(block, "/input").clone(),
             }),
             _ => {}
         }

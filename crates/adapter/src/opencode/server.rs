@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::api::{Api, ApiError};
 use super::callback::Callback;
+use super::json::at;
 use super::launch::Launch;
 use crate::error::{AdapterError, AdapterErrorKind};
 use crate::process::{Child, Exit, Frame, Marker, Spawn};
@@ -194,7 +195,7 @@ fn heard(line: &[u8], deltas: &Deltas) {
         return;
     }
     let event: Value = serde_json::from_slice(data).unwrap_or_default();
-    if event["type"] == "message.part.delta" && event["properties"]["field"] == "text" {
-        deltas.show(event["properties"]["delta"].as_str().unwrap_or_default());
+    if *at(&event, "/type") == "message.part.delta" && *at(&event, "/properties/field") == "text" {
+        deltas.show(at(&event, "/properties/delta").as_str().unwrap_or_default());
     }
 }

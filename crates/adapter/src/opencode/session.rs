@@ -10,6 +10,7 @@ use serde_json::json;
 use super::callback::Callback;
 use super::calls::{Barrier, Offered};
 use super::ids;
+use super::json::at;
 use super::launch::Launch;
 use super::mend;
 use super::mirror::Mirror;
@@ -117,7 +118,7 @@ impl OpenCodeSession {
             return Err((AdapterErrorKind::History, message));
         }
         let parts = parts(&message, taken, note);
-        let part = parts.first().and_then(|part| part["id"].as_str()).map(str::to_owned);
+        let part = parts.first().and_then(|part| at(part, "/id").as_str()).map(str::to_owned);
         let session = self.mirror.session().await.unwrap_or_default();
         let placing = Placing {
             session: &session,

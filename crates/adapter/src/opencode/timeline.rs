@@ -7,6 +7,7 @@ use agentrun_kernel::{CallId, MessageId, NativeCall};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::json::at;
 use crate::native::HistoryError;
 
 /// The one stream, below the private home.
@@ -138,31 +139,31 @@ impl Timeline {
     }
 
     fn apply(&mut self, event: Event) {
-        let mut data = event.data;
-        for moment in [&data["time"], &data["info"]["time"]["created"], &data["info"]["time"]["completed"]] {
+        let data = event.data;
+        for moment in [at(&data, "/time"), at(&data, "/info/time/created"), at(&data, "/info/time/completed")] {
             self.clock = self.clock.max(moment.as_u64().unwrap_or(0));
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         match event.kind.rsplit_once('.').map_or(event.kind.as_str(), |(kind, _)| kind) {
             "message.updated" => {
-                let (id, info) = (text(&data["info"]["id"]), data["info"].take());
+                let (id, info) = (text(at(&data, "/info/id")), at(&data, "/info").clone());
                 match self.rows.iter_mut().find(|row| row.id == id) {
                     Some(row) => row.info = info,
                     None => self.rows.push(Row { id, info, parts: BTreeMap::new() }),
                 }
             }
             "message.removed" => {
-                let id = text(&data["messageID"]);
+                let id = text(at(&data, "/messageID"));
                 self.rows.retain(|row| row.id != id);
             }
             "message.part.updated" => {
-                let (message, id) = (text(&data["part"]["messageID"]), text(&data["part"]["id"]));
+                let (message, id) = (text(at(&data, "/part/messageID")), text(at(&data, "/part/id")));
                 if let Some(row) = self.row_mut(&message) {
-                    row.parts.insert(id, data["part"].take());
+                    row.parts.insert(id, at(&data, "/part").clone());
                 }
             }
             "message.part.removed" => {
-                let (message, id) = (text(&data["messageID"]), text(&data["partID"]));
+                let (message, id) = (text(at(&data, "/messageID")), text(at(&data, "/partID")));
                 if let Some(row) = self.row_mut(&message) {
                     row.parts.remove(&id);
                 }
@@ -193,7 +194,7 @@ impl Timeline {
     /// The answers to a message, in order, from the `from`th message on.
     pub(super) fn answers<'a>(&'a self, message: &'a str, from: usize) -> impl DoubleEndedIterator<Item = &'a Row> {
         let rows = self.rows.get(from..).unwrap_or_default().iter();
-        rows.filter(move |row| row.is("assistant") && row.info["parentID"] == message)
+        rows.filter(move |row| row.is("assistant") && *at(&row.info, "/parentID") == message)
     }
 
     /// Messages that were taken, by our ids.
@@ -243,70 +244,70 @@ impl Timeline {
             return Standing::NotTaken;
         }
         let Some(last) = self.answers(message, from).next_back() else { return Standing::Open };
-        let error = &last.info["error"];
+        let error = at(&last.info, "/error");
         if error.is_object() {
-            return match error["name"].as_str() {
+            return match at(error, "/name").as_str() {
                 Some("MessageAbortedError") => Standing::Aborted,
                 name => {
-                    let words = error["data"]["message"].as_str().or(name).unwrap_or_default().to_owned();
-                    let status = error["data"]["statusCode"].as_u64().and_then(|status| u16::try_from(status).ok());
+                    let words = at(error, "/data/message").as_str().or(name).unwrap_or_default().to_owned();
+                    let status = at(error, "/data/statusCode").as_u64().and_then(|status| u16::try_from(status).ok());
                     Standing::Failed { status, message: words }
                 }
             };
         }
-        if self.answers(message, from).any(|row| row.info["finish"] == "unknown" && row.calls().next().is_none()) {
+        if self.answers(message, from).any(|row| *at(&row.info, "/finish") == "unknown" && row.calls().next().is_none())
+        {
             return Standing::Unfinished;
         }
-        let finish = last.info["finish"].as_str().filter(|finish| !matches!(*finish, "tool-calls" | "unknown"));
-        let done = last.info["time"]["completed"].is_u64() && finish.is_some();
+        let finish = at(&last.info, "/finish").as_str().filter(|finish| !matches!(*finish, "tool-calls" | "unknown"));
+        let done = at(&last.info, "/time/completed").is_u64() && finish.is_some();
         if done { Standing::Answered } else { Standing::Open }
     }
 
     /// Whether a model request may be in flight for this message: an answer stands open and none of its calls runs.
     pub(super) fn asks(&self, message: &str) -> bool {
         self.answers(message, 0).next_back().is_some_and(|row| {
-            !row.info["time"]["completed"].is_u64() && !row.calls().any(|call| call.status() == "running")
+            !at(&row.info, "/time/completed").is_u64() && !row.calls().any(|call| call.status() == "running")
         })
     }
 }
 
 impl Row {
     pub(super) fn is(&self, role: &str) -> bool {
-        self.info["role"] == role
+        *at(&self.info, "/role") == role
     }
 
     /// Our id of it, once its words are stored: the row and its parts are separate writes, and a row alone is not taken.
     pub(super) fn ours(&self) -> Option<&str> {
-        self.parts.values().find_map(|part| part["metadata"][OURS].as_str())
+        self.parts.values().find_map(|part| at(part, "/metadata").get(OURS)?.as_str())
     }
 
     /// Its calls, in order.
     pub(super) fn calls(&self) -> impl Iterator<Item = Call<'_>> {
-        self.parts
-            .values()
-            .filter(|part| part["type"] == "tool")
-            .filter_map(|part| Some(Call { part, id: part["callID"].as_str()?, tool: part["tool"].as_str()? }))
+        self.parts.values().filter(|part| *at(part, "/type") == "tool").filter_map(|part| {
+            Some(Call { part, id: at(part, "/callID").as_str()?, tool: at(part, "/tool").as_str()? })
+        })
     }
 
     /// Its words.
     pub(super) fn text(&self) -> String {
-        let texts = self.parts.values().filter(|part| part["type"] == "text");
-        texts.filter_map(|part| part["text"].as_str()).collect()
+        let texts = self.parts.values().filter(|part| *at(part, "/type") == "text");
+        texts.filter_map(|part| at(part, "/text").as_str()).collect()
     }
 }
 
 impl<'a> Call<'a> {
     pub(super) fn status(&self) -> &'a str {
-        self.part["state"]["status"].as_str().unwrap_or_default()
+        at(self.part, "/state/status").as_str().unwrap_or_default()
     }
 
     pub(super) fn arguments(&self) -> &'a Value {
-        &self.part["state"]["input"]
+        at(self.part, "/state/input")
     }
 
     /// An abort ends a call as an error of its own; the host's outcome is another matter.
     fn was_aborted(&self) -> bool {
-        self.status() == "error" && self.part["state"]["metadata"]["interrupted"] == true
+        self.status() == "error" && *at(self.part, "/state/metadata/interrupted") == true
     }
 
     /// It was made, and the model has no result. One that is `pending` was never made: its arguments did not come whole.

@@ -109,7 +109,7 @@ impl Running<'_> {
             }
             let status = self.status(&api).await?;
             let idle = status == Status::Idle;
-            if idle && look.taken {
+            if idle && look.taken && quiet {
                 if let Some((why, _)) = &aborted {
                     return Ok(self.over(why, level));
                 }

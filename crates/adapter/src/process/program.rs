@@ -85,12 +85,12 @@ pub struct Program {
 pub enum ProgramError {
     /// Not there.
     #[error("{} is not installed: no `{}` on PATH and {} is not set", .0.product, .0.command, .0.variable)]
-    NotInstalled(HarnessProgram),
+    NotInstalled(Box<HarnessProgram>),
     /// The variable names something that is no program.
     #[error("{} names {}, which is not a program that can be run", wanted.variable, path.display())]
     NotAProgram {
         /// What was looked for.
-        wanted: HarnessProgram,
+        wanted: Box<HarnessProgram>,
         /// What the variable names.
         path: PathBuf,
     },
@@ -98,7 +98,7 @@ pub enum ProgramError {
     #[error("{} could not be asked for its version: {why}", path.display())]
     Silent {
         /// What was looked for.
-        wanted: HarnessProgram,
+        wanted: Box<HarnessProgram>,
         /// The program.
         path: PathBuf,
         /// What happened.
@@ -111,7 +111,7 @@ pub enum ProgramError {
     )]
     Unsupported {
         /// What was looked for.
-        wanted: HarnessProgram,
+        wanted: Box<HarnessProgram>,
         /// The program.
         path: PathBuf,
         /// What it is.
@@ -120,7 +120,7 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
-    const fn wanted(&self) -> &HarnessProgram {
+    fn wanted(&self) -> &HarnessProgram {
         match self {
             Self::NotInstalled(wanted)
             | Self::NotAProgram { wanted, .. }
@@ -169,27 +169,31 @@ impl HarnessProgram {
     fn find_in(&self, named: Option<&OsStr>, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
         if let Some(named) = named.filter(|named| !named.is_empty()) {
             let path = PathBuf::from(named);
-            return if runnable(&path) { Ok(path) } else { Err(ProgramError::NotAProgram { wanted: *self, path }) };
+            return if runnable(&path) {
+                Ok(path)
+            } else {
+                Err(ProgramError::NotAProgram { wanted: Box::new(*self), path })
+            };
         }
         std::env::split_paths(path.unwrap_or_default())
             // A relative entry means another program in every folder.
             .filter(|folder| folder.is_absolute())
             .map(|folder| folder.join(self.command))
             .find(|candidate| runnable(candidate))
-            .ok_or(ProgramError::NotInstalled(*self))
+            .ok_or_else(|| ProgramError::NotInstalled(Box::new(*self)))
     }
 
     async fn supported(&self, path: PathBuf) -> Result<Program, ProgramError> {
         let version = self.version_of(&path).await?;
         if version < self.oldest || version >= self.too_new {
-            return Err(ProgramError::Unsupported { wanted: *self, path, found: version });
+            return Err(ProgramError::Unsupported { wanted: Box::new(*self), path, found: version });
         }
         Ok(Program { path, version })
     }
 
     async fn version_of(&self, path: &Path) -> Result<Version, ProgramError> {
         static KNOWN: Mutex<Option<HashMap<Stamp, Version>>> = Mutex::new(None);
-        let silent = |why: String| ProgramError::Silent { wanted: *self, path: path.to_owned(), why };
+        let silent = |why: String| ProgramError::Silent { wanted: Box::new(*self), path: path.to_owned(), why };
         let meta = tokio::fs::metadata(path).await.map_err(|error| silent(error.to_string()))?;
         let stamp = (path.to_owned(), meta.mtime(), meta.mtime_nsec(), meta.size());
         let known = |stamp: &Stamp| {

@@ -98,3 +98,23 @@ async fn a_model_nobody_answers_for_is_a_failed_turn_and_not_a_hang() {
     assert_eq!(rig.model.requests().len(), 1, "a retry is another paid request");
     owner.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b19_a_drain_lets_the_response_come_to_its_call_and_begins_nothing_of_it() {
+    let rig = Rig::new(vec![Step { event_delay_ms: Some(50), ..calls(&[("work", json!({"a": 1}))]) }]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    let stop = owner.stop.clone();
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        rig.model.wait_for_requests(1).await.unwrap();
+        stop.raise(StopLevel::Drain, Why::Host);
+    });
+    assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Drain));
+    assert_eq!(owner.calls(), [], "nothing new begins");
+    assert_gone(&owner).await;
+    owner.crash().await;
+    // The call is in the history, so the resume runs it as new; the response that made it is not paid again.
+    let owner = rig.own(Work::Answers, &[]).await;
+    assert_eq!(owner.survey.open_calls.len(), 1);
+    assert_eq!(rig.model.requests().len(), 1);
+}

@@ -3,8 +3,8 @@
 // Reason: a test says what is wrong by failing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod alone;
 mod ends;
-mod network;
 mod programs;
 mod protocol;
 mod recovery;

@@ -292,3 +292,33 @@ async fn b37_a_message_that_was_acknowledged_and_never_written_is_placed_again_a
     assert_eq!(owner.survey.taken, [message.id]);
     rig.assert_valid().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_the_program_compacted_by_a_request_of_its_own_is_taken_up_as_it_stands() {
+    // More than its window holds.
+    let long = calls(&[("work", json!({"characters": 1 << 20}))]);
+    let rig = Rig::new(vec![long, Step::says("a summary"), Step::says("done"), Step::says("again")]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let barrier = owner.session.request_barrier().unwrap();
+    let turn = owner.place("do it").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    for request in rig.model.requests() {
+        // Each of them passes the gate, the one of its own too.
+        drop(barrier.before_request(request.body.to_string().as_bytes()).await.unwrap());
+    }
+    drop(barrier);
+    owner.end_turn().await;
+    owner.crash().await;
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    assert!(owner.survey.ended && owner.survey.taken.len() == 1 && owner.survey.open_calls.is_empty());
+    let turn = owner.place("and now?").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    owner.close().await;
+    let requests = rig.model.requests();
+    assert_eq!(requests.len(), 4);
+    let last = &requests[3];
+    assert!(last.body.to_string().contains("a summary") && result_sent(last, "call_work_0").is_null());
+    assert_eq!(times_sent(last, "and now?"), 1);
+    rig.assert_valid().await;
+}

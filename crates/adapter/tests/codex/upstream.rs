@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentrun_adapter::TurnEnd;
-use agentrun_testing::script::Step;
+use agentrun_testing::script::{Step, StopReason};
 
 use crate::rig::{Rig, Work};
 
@@ -58,4 +58,26 @@ async fn a_provider_that_is_not_there_fails_the_turn_and_is_not_waited_for() {
     assert!(matches!(end, TurnEnd::Failed { .. }), "{end:?}");
     assert_eq!(rig.model.all_requests().len(), 0);
     owner.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_of_the_provider_in_its_stream_fails_the_turn_after_one_request() {
+    for (code, told) in [
+        ("context_length_exceeded", Some(400)),
+        ("insufficient_quota", Some(429)),
+        ("server_error", None),
+        ("rate_limit_exceeded", Some(429)),
+    ] {
+        let (end, requests) = end_of(Step { failure: Some(code.to_owned()), ..Step::default() }).await;
+        let TurnEnd::Failed { status, .. } = end else { panic!("{code}: {end:?}") };
+        assert_eq!((requests, status), (1, told), "{code}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_cut_at_its_length_fails_the_turn_and_an_empty_one_is_an_idle_turn_that_delivered_nothing() {
+    let (end, requests) = end_of(Step { stop_reason: Some(StopReason::MaxTokens), ..Step::says("half a") }).await;
+    assert!(matches!(end, TurnEnd::Failed { .. }) && requests == 1, "{end:?}");
+    let (end, requests) = end_of(Step::says("")).await;
+    assert!(end == TurnEnd::Idle && requests == 1, "{end:?}");
 }

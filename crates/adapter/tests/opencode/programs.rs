@@ -80,3 +80,9 @@ async fn a_program_that_is_not_there_any_more_is_said_to_be_not_startable() {
     assert!(matches!(error.kind, AdapterErrorKind::Spawn), "{error:?}");
     assert!(error.to_string().contains("program"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b25_the_real_program_is_found_and_its_version_is_in_range() {
+    let found = agentrun_adapter::opencode::PROGRAM.find().await.unwrap();
+    assert_eq!(found.version.to_string(), "1.18.33");
+}

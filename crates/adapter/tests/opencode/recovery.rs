@@ -131,17 +131,6 @@ async fn parallel_calls_are_both_answered_from_the_records() {
     }
 }
 
-/// The program itself, by its session's mark.
-fn program_of(session: &str) -> rustix::process::Pid {
-    let marked = |pid: &i32| {
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.trim() == "codex" && environ.windows(session.len()).any(|it| it == session.as_bytes())
-    };
-    let pids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
-    rustix::process::Pid::from_raw(pids.into_iter().find(marked).expect("the program runs")).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn f08_a_response_that_was_paid_for_and_never_stored_is_written_back_and_not_asked_for_again() {
     let rig = Rig::new(vec![Step { stall_after_events: Some(1), ..Step::says("cut") }, Step::says("done")]);

@@ -98,10 +98,11 @@ async fn b92_a_tool_nobody_offered_is_told_to_the_host_by_its_own_name_before_mo
         let mut owner = rig.own(Work::Answers, &[]).await;
         let barrier = owner.session.request_barrier().unwrap();
         let turn = owner.place("do it").await;
-        owner.session.run_turn(turn).await.unwrap();
+        assert!(matches!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Stopped(_)));
         // What the gate does before it admits a next request.
         let next = rig.model.requests().pop().unwrap().body.to_string();
-        assert!(matches!(barrier.before_request(next.as_bytes()).await, Err(JournalError::Ended)));
+        let refused = barrier.before_request(next.as_bytes()).await;
+        assert!(matches!(refused, Err(JournalError::Ended)), "{called}: {refused:?}");
         let tools: Vec<_> = owner.calls().into_iter().map(|(_, tool, _)| tool).collect();
         assert_eq!(tools, [called]);
         assert!(!rig.workspace.path().join("made").exists());

@@ -1,16 +1,19 @@
-//! `kill -9` of the program at moments spread over the whole of a run, from before the harness starts to after the delivery. Nothing is
-//! aimed at: whatever was going on, the resume delivers, and neither does nor pays again what was done or paid.
+//! Kills at moments spread over the whole of a run, from before the harness starts to after the delivery: `kill -9` of the program, and both
+//! signals to the harness below it. Nothing is aimed at: whatever was going on, the resume delivers, and neither does nor pays again what
+//! was done or paid.
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Harness, cases};
+use crate::harness::{Harness, cases, seen};
 use crate::processes::{Process, below, marked};
-use crate::world::{Running, World, model, prompt_stands_once, submits_after, within};
+use crate::world::{Running, World, model, prompt_stands_once, submits_after, until, within};
 
 cases! {
-    codex: c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53;
+    codex: c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53,
+        c03_a_harness_ended_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53;
 }
 
 /// Moments of a run; the whole sweep's under `--full`.
@@ -20,20 +23,38 @@ const MOMENTS_FULL: u32 = 40;
 /// From the kill until everything below the program is gone.
 const GUARD: Duration = Duration::from_secs(2);
 
-fn c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53(on: Harness) {
-    let moments = if std::env::var_os("AGENTRUN_FULL").is_some() { MOMENTS_FULL } else { MOMENTS };
-    let begun = Instant::now();
-    run_killed_after(on, None);
-    let whole = begun.elapsed();
-    let mut cut = 0;
-    for moment in 0..moments {
-        cut += u32::from(run_killed_after(on, Some(whole * moment / moments)));
-    }
-    assert!(cut * 2 > moments, "only {cut} of {moments} kills met a running program");
+/// Who is ended, and how.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    /// The program, with SIGKILL.
+    Program,
+    /// The harness, with this signal.
+    Harness(Signal),
 }
 
-/// Runs a node, kills it after a while, resumes it, and holds all that must hold. Whether the kill met it running.
-fn run_killed_after(on: Harness, kill: Option<Duration>) -> bool {
+fn c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53(on: Harness) {
+    sweep(on, &[Victim::Program]);
+}
+
+fn c03_a_harness_ended_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53(on: Harness) {
+    // Told to end it may still write: what it writes then must not count.
+    sweep(on, &[Victim::Harness(Signal::TERM), Victim::Harness(Signal::KILL)]);
+}
+
+fn sweep(on: Harness, victims: &[Victim]) {
+    let moments = if std::env::var_os("AGENTRUN_FULL").is_some() { MOMENTS_FULL } else { MOMENTS };
+    let begun = Instant::now();
+    run_cut(on, None);
+    let whole = begun.elapsed();
+    let mut met = 0;
+    for (moment, victim) in (0..moments).zip(victims.iter().cycle()) {
+        met += u32::from(run_cut(on, Some((*victim, whole * moment / moments))));
+    }
+    assert!(met * 3 > moments, "only {met} of {moments} kills met somebody alive");
+}
+
+/// Runs a node, ends the victim after a while, resumes, and holds all that must hold. Whether the victim was there.
+fn run_cut(on: Harness, cut: Option<(Victim, Duration)>) -> bool {
     let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let mut submits = submits_after(1);
@@ -43,25 +64,56 @@ fn run_killed_after(on: Harness, kill: Option<Duration>) -> bool {
             "event_delay_ms": 10, "times": 2},
         submits,
     ]));
-    let mut met = false;
-    if let Some(after) = kill {
+    let at = format!("cut {cut:?}");
+    let met = cut.is_some_and(|(victim, after)| {
         let running = Running::start(world.run(&model.base_url()));
+        // Marked: the same program is also asked for its version, before anything begins.
+        let its = |it: &Process| {
+            it.executable() == std::fs::canonicalize(&world.harness).ok() && marked(&world.session).contains(it)
+        };
+        let after = match victim {
+            Victim::Program => after,
+            Victim::Harness(_) => {
+                until("the harness runs", || below(running.process_now()?.pid).iter().any(its).then_some(()));
+                // It lives for about half of the run.
+                after / 2
+            }
+        };
         std::thread::sleep(after);
         // It may have ended by itself already.
         let mut processes = running.process_now().map(|it| below(it.pid)).unwrap_or_default();
-        let (killed, ended) = running.kill_9();
-        met = ended.code.is_none();
-        within("the harness and its children are gone", GUARD, killed, || {
+        let harness = processes.iter().find(|it| its(it));
+        let (from, met) = match (victim, harness) {
+            (Victim::Program, _) => {
+                let (killed, ended) = running.kill_9();
+                (killed, ended.code.is_none())
+            }
+            (Victim::Harness(signal), Some(harness)) => {
+                let met = harness.try_signal(signal);
+                let ended = running.wait();
+                assert!(matches!(ended.code, Some(0 | 4)), "{at}: {ended:?}");
+                (Instant::now(), met)
+            }
+            (Victim::Harness(_), None) => {
+                running.wait().delivered(17);
+                (Instant::now(), false)
+            }
+        };
+        within("the harness and its children are gone", GUARD, from, || {
             processes.retain(Process::alive);
             (processes.is_empty() && marked(&world.session).is_empty()).then_some(())
         });
-    }
-    let at = format!("killed after {kill:?}");
+        met
+    });
     let result = Running::to_end(world.run(&model.base_url())).delivered(17);
     assert!(work.runs().len() <= 1, "{at}: a never tool ran {} times", work.runs().len());
     let requests = model.requests();
     assert!(requests.len() <= 3, "{at}: {} requests, of which one can have been cut", requests.len());
     prompt_stands_once(&requests);
+    for request in &requests {
+        let aborted = seen(request).contains("turn_aborted");
+        assert!(!aborted, "{at}: the model was told of an interruption by the harness:\n{}", seen(request));
+    }
     let again = Running::to_end(world.run(&model.base_url())).delivered(17);
     assert_eq!((again["usd"].clone(), model.requests().len()), (result["usd"].clone(), requests.len()), "{at}");
     world.check();

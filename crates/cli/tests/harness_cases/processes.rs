@@ -49,8 +49,13 @@ impl Process {
 
     /// Sends a signal. For processes below a program this test started.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        assert!(self.try_signal(signal), "{self:?} is gone");
+    }
+
+    /// The same for one that may have ended meanwhile: whether it was there.
+    pub(crate) fn try_signal(&self, signal: rustix::process::Signal) -> bool {
         let pid = rustix::process::Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+        self.alive() && rustix::process::kill_process(pid, signal).is_ok()
     }
 }
 
