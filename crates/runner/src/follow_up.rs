@@ -20,7 +20,7 @@ use agentrun_kernel::{
 };
 use serde_json::json;
 
-use crate::attempt::{Attempt, Job, RACES, Seated, Taken};
+use crate::attempt::{Attempt, Job, RACES, Seated, Taken, earlier};
 use crate::binding::{check_binding, plan, plan_digests};
 use crate::bridge::bounded;
 use crate::carry::{CARRIED_BYTES, RECOVERY_NOTE, compose};
@@ -145,6 +145,7 @@ pub(crate) async fn run(
         if runner.stop.signal().level() >= StopLevel::Drain {
             return Err(fail(NodeWord::Aborted, "stopped before it began".to_owned()).into());
         }
+        let earlier = earlier(&options.store, &step).await?;
         let writer = match options.store.open(&step.session, Some(state.head)).await {
             Ok(writer) => writer,
             Err(OpenError::HeadChanged { .. }) => continue,
@@ -152,7 +153,7 @@ pub(crate) async fn run(
             Err(error) => return Err(fail(NodeWord::Binding, error.to_string()).into()),
         };
         let taken = Taken { writer, state, files, admission, digests };
-        let ended = Attempt::start(runner, node, step.clone(), taken, Vec::new(), ask.clone()).await?;
+        let ended = Attempt::start(runner, node, step.clone(), taken, earlier, ask.clone()).await?;
         let Ended { state, outcome } = ended;
         return Ok(told(&step, &ask, &state, &outcome, false));
     }
