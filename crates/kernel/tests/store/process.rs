@@ -1,6 +1,8 @@
 //! The stores on a disk under real processes: a second one that takes sessions over, and a first one that is killed. The processes are
 //! this test program again, in the part `part_of_another_process`.
 
+#![allow(clippy::print_stdout, reason = "the figures are the report")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
