@@ -140,8 +140,8 @@ named! {
     Planted {
         /// Recovery runs an open `never` call again.
         RerunNever = "rerun_never",
-        /// The store answers a group before it is committed.
-        AnswerBeforeCommit = "answer_before_commit",
+        /// The store answers an intent before it is committed.
+        AnswerIntentEarly = "answer_intent_early",
         /// A paid response that the history lacks is not written back, so it is asked for again.
         ForgetResponse = "forget_response",
         /// A request that was cut ends without its hold.

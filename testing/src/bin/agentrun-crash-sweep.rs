@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Err(Fault(why)) => return say(&format!("{why}\n\n{USAGE}"), 2),
     };
     match run(&plan) {
-        Ok(report) if report.failed.is_empty() => say(&report.to_string(), 0),
+        Ok(report) if report.passed() => say(&report.to_string(), 0),
         Ok(report) => say(&report.to_string(), 1),
         Err(fault) => say(&fault.to_string(), 1),
     }
