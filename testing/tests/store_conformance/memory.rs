@@ -17,7 +17,7 @@ async fn b47_the_memory_store_conforms() {
     ];
     crate::conforms("MemoryStore", SCHEDULES, &skipped, || {
         let first = MemoryStore::new().unwrap();
-        Data::new(move || Ok(Arc::new(first.again()?))).beside()
+        Data::new(move || Ok(Arc::new(first.again()?))).beside().leaving()
     })
     .await;
 }

@@ -19,7 +19,7 @@ async fn the_sled_store_conforms() {
     crate::conforms("SledStore", crate::schedules(4_000), &skipped, || {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("store");
-        Data::new(move || Ok(Arc::new(SledStore::open(&path)?))).keep(folder)
+        Data::new(move || Ok(Arc::new(SledStore::open(&path)?))).leaving().keep(folder)
     })
     .await;
 }

@@ -30,6 +30,7 @@ pub(crate) fn in_folder(folder: &Path) -> Data {
     let (from, to, back) = (path.clone(), copy.clone(), path.clone());
     Data::new(move || Ok(Arc::new(SqliteStore::open(&path)?)))
         .beside()
+        .leaving()
         .copies(move || text(save(&from, &to)), move || text(restore(&back, &copy)))
 }
 
