@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     match arguments.split_first() {
         Some((word, rest)) if word == "child" => return child(rest),
         Some((word, rest)) if word == "tool" => return tool(rest),
+        Some((word, _)) if word == "--help" => return say(USAGE, 0),
         _ => {}
     }
     let plan = match plan(&arguments) {
