@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use agentrun_kernel::OutcomeEnd;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Fault;
@@ -21,7 +23,25 @@ pub(super) struct Shown {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) owner: String,
-    pub(super) result: Value,
+    pub(super) result: Came,
+}
+
+/// What an op came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Came {
+    /// `run`, `settle`, or the name of a follow-up.
+    pub(super) op: String,
+    /// The node's value.
+    pub(super) value: Value,
+    /// How a follow-up ended.
+    pub(super) end: Option<OutcomeEnd>,
+    /// Its text, or an error's.
+    pub(super) text: String,
+    /// The word of an op without a result.
+    pub(super) error: Option<String>,
+    /// Nothing was run for it.
+    pub(super) from_records: bool,
 }
 
 /// Everything told so far.
