@@ -154,7 +154,7 @@ async fn flipped_bytes(scheme: &'static str) {
     let whole = Whole::new(scheme).await;
     let size = std::fs::metadata(records_of(scheme, &whole.path())).unwrap().len();
     let mut answers = Answers::default();
-    let count = places(120, 2_000);
+    let count = places(60, 2_000);
     for n in 0..count {
         // Spread over the file, at no fixed place of a page.
         let at = size / count * n + n * 2_654_435_761 % (size / count);
