@@ -118,6 +118,7 @@ const CASES: &[Case] = cases! {
     durable::f17_a_failed_sync_is_unknown_and_poisons_the_store needs SyncFaults;
     durable::f17_no_fence_is_told_that_was_not_synced needs SyncFaults;
     durable::f17_a_power_cut_loses_nothing_acknowledged_and_halves_no_batch needs PowerCuts;
+    durable::f18_a_synced_batch_behind_a_buffered_group_survives_a_power_cut needs PowerCuts;
     durable::f17_a_refusal_rests_on_a_durable_epoch needs PowerCuts;
     durable::f17_a_conflict_rests_on_a_durable_record needs PowerCuts;
     views::what_cannot_be_stored_is_refused_and_writes_nothing;
