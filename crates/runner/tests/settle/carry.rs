@@ -85,11 +85,15 @@ async fn b33_b39_b40_over_a_chain_of_recoveries_the_words_are_carried_until_the_
         let messages = placed(&records);
         assert_eq!(messages.len(), nth + 1);
         let (last, before) = (messages[nth], messages[nth - 1]);
-        assert_eq!(last.replaces, [before.message.clone()], "B39: recorded before it is sent");
+        assert_eq!(last.replaces, std::slice::from_ref(&before.message), "B39: recorded before it is sent");
         assert_eq!(last.text.matches(NOTICE).count(), 1, "B31: one notice, however long the chain: {}", last.text);
         assert_eq!(last.text.matches("Find n.").count(), 1);
         let survey = FauxHistory.survey(&RecordedFiles::fold(&records)).unwrap();
-        assert_eq!(survey.taken, [last.message.clone()], "B36: no other message of the chain reached the model");
+        assert_eq!(
+            survey.taken,
+            std::slice::from_ref(&last.message),
+            "B36: no other message of the chain reached the model"
+        );
         let state = world.state().await;
         assert!(state.submissions().all(|accepted| !accepted.unsent), "B40: what it carries counts as recorded");
         // The carrying message is placed and never recorded by the harness, each time.
