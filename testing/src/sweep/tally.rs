@@ -125,11 +125,9 @@ impl Tally {
         self.shared.wait(until, &mut || false, |inner| inner.open == 0)
     }
 
-    /// Waits until an owner stands at its crossing, the nth of `point`; gives up at `until`, or when `gone` says that nobody will come.
-    pub(super) fn stands(&self, point: &str, nth: u32, until: Instant, gone: &mut dyn FnMut() -> bool) -> bool {
-        // The crossing itself is told over another line, and may come after the wait.
-        let told = |inner: &Inner| inner.counts.hits.iter().any(|hit| hit.0 == point && hit.1 == nth);
-        self.shared.wait(until, gone, |inner| inner.waiting.is_some() && told(inner))
+    /// Waits until an owner stands at its crossing; gives up at `until`, or when `gone` says that nobody will come.
+    pub(super) fn stands(&self, until: Instant, gone: &mut dyn FnMut() -> bool) -> bool {
+        self.shared.wait(until, gone, |inner| inner.waiting.is_some())
     }
 
     /// Lets the owner at its crossing go on.
@@ -208,7 +206,6 @@ impl Shared {
             },
             ("hit", Some((point, nth))) => {
                 counts.hits.push((point.to_owned(), nth.parse().unwrap_or_default()));
-                return false;
             }
             ("played", _) => counts.played = true,
             ("wait", _) => {
