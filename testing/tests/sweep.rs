@@ -49,7 +49,7 @@ fn b53_a_never_call_that_recovery_runs_again_is_caught() {
 
 #[test]
 fn an_intent_that_is_answered_before_it_is_written_is_caught() {
-    caught("answer_before_commit", "tool_return", "ran 2 times");
+    caught("answer_intent_early", "tool_return", "ran 2 times");
 }
 
 #[test]

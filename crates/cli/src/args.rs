@@ -73,7 +73,7 @@ With --json: {\"type\":\"proxy\",\"url\",\"key\",\"run\"}, then a line a request
 #[derive(Debug, Parser)]
 #[command(name = "agentrun", version, after_help = EXAMPLES, max_term_width = 120)]
 pub(crate) struct Args {
-    /// Where sessions and ledgers live: `sqlite:PATH` or `memory:`.
+    /// Where sessions and ledgers live: `sqlite:PATH`, `sled:PATH` or `memory:`.
     #[arg(long, global = true, value_name = "URL", default_value = DEFAULT_STORE)]
     pub(crate) store: String,
     #[command(subcommand)]

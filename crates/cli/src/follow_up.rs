@@ -23,7 +23,7 @@ nothing; another name is another follow-up. Cut in the middle it stays interrupt
 
 Its paid steps are held to --reserve, counted from its first: what the session spent before is left out. Where the most a request can cost
 finds no room, or a step of its own ended and nobody can say what it cost, the request is not sent. The node's budget_usd and the run's cap
-hold beside it; its turn_limit does not.
+hold beside it; its turn_limit does not. Refused by one of them it has ended with an error, and is not parked: ask under another name.
 
 Refused with exit 3 and nothing written when the session has not answered, with exit 4 while an owner of it lives on this machine.
 Exit 0: its turn ended by itself. Exit 3: the recorded end is an error or an interruption; ask under another name.

@@ -5,7 +5,7 @@
 //! | variable | what it does |
 //! | --- | --- |
 //! | `AGENTRUN_CROSSING` | `NAME#N=kill`: SIGKILL at the Nth time the point is crossed; `NAME#N=wait`: wait there; `*` is any point |
-//! | `AGENTRUN_CROSSING_DOOR` | an address on loopback that is told of each crossing (`hit NAME N`), and where a wait (`wait NAME N`) ends once it answers a line |
+//! | `AGENTRUN_CROSSING_DOOR` | an address on loopback that is told of each crossing (`hit NAME N`) and of a wait (`wait NAME N`), and answers each with a line; a wait ends with its answer |
 //! | `AGENTRUN_PLANTED` | names of [`Planted`] faults |
 
 use std::collections::BTreeMap;
@@ -140,8 +140,8 @@ named! {
     Planted {
         /// Recovery runs an open `never` call again.
         RerunNever = "rerun_never",
-        /// The store answers a group before it is committed.
-        AnswerBeforeCommit = "answer_before_commit",
+        /// The store answers an intent before it is committed.
+        AnswerIntentEarly = "answer_intent_early",
         /// A paid response that the history lacks is not written back, so it is asked for again.
         ForgetResponse = "forget_response",
         /// A request that was cut ends without its hold.
@@ -245,7 +245,7 @@ struct Armed {
 
 struct Door {
     address: String,
-    hits: Mutex<TcpStream>,
+    hits: Mutex<BufReader<TcpStream>>,
 }
 
 /// A point was reached. Blocks its thread where the process was armed to wait.
@@ -314,8 +314,11 @@ impl Armed {
     fn tell(&self, line: &str) {
         let Some(door) = &self.door else { return };
         let mut hits = door.hits.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = hits.write_all(line.as_bytes()) {
-            bad(&format!("the door is gone: {error}"));
+        // Waits for the answer: what is told elsewhere afterwards must not be heard before it.
+        let told = hits.get_mut().write_all(line.as_bytes());
+        let answered = told.and_then(|()| hits.read_line(&mut String::new()));
+        if !matches!(answered, Ok(1..)) {
+            bad("nobody answered the door");
         }
     }
 
@@ -333,8 +336,8 @@ impl Armed {
 
 impl Door {
     fn knock(address: String) -> Self {
-        let door = |stream| Self { address: address.clone(), hits: Mutex::new(stream) };
-        match TcpStream::connect(&address) {
+        let door = |stream| Self { address: address.clone(), hits: Mutex::new(BufReader::new(stream)) };
+        match TcpStream::connect(&address).and_then(|stream| stream.set_nodelay(true).map(|()| stream)) {
             Ok(stream) => door(stream),
             Err(error) => bad(&format!("the door {address}: {error}")),
         }

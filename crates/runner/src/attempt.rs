@@ -615,7 +615,7 @@ async fn read_session(store: &Store, step: &Step) -> Result<Vec<Record>, NodeErr
     read_all::<Body>(&**store, &LogKey::from(&step.session)).await.map_err(|error| storage(step, &error))
 }
 
-async fn earlier(store: &Store, step: &Step) -> Result<Vec<SessionState>, NodeError> {
+pub(crate) async fn earlier(store: &Store, step: &Step) -> Result<Vec<SessionState>, NodeError> {
     let mut states = Vec::with_capacity(step.earlier.len());
     for key in &step.earlier {
         let records = read_all::<Body>(&**store, &LogKey::from(key)).await.map_err(|error| storage(step, &error))?;

@@ -10,7 +10,9 @@
 use std::sync::Arc;
 
 use agentrun_adapter::process::Marker;
-use agentrun_adapter::{AdapterError, AdapterSession, Admission, RecordedFiles, Start, Turn, TurnEnd, admit};
+use agentrun_adapter::{
+    AdapterError, AdapterSession, Admission, HistoryError, RecordedFiles, Start, Turn, TurnEnd, admit,
+};
 use agentrun_cap::{Denied, Scope, Word, fits};
 use agentrun_kernel::{
     Begun, Body, Digest, EffectKey, EffectKind, EffectSpec, FollowUpName, FollowUpNext, LogKey, Message, MessageId,
@@ -20,7 +22,7 @@ use agentrun_kernel::{
 };
 use serde_json::json;
 
-use crate::attempt::{Attempt, Job, RACES, Seated, Taken};
+use crate::attempt::{Attempt, Job, RACES, Seated, Taken, earlier};
 use crate::binding::{check_binding, plan, plan_digests};
 use crate::bridge::bounded;
 use crate::carry::{CARRIED_BYTES, RECOVERY_NOTE, compose};
@@ -145,6 +147,7 @@ pub(crate) async fn run(
         if runner.stop.signal().level() >= StopLevel::Drain {
             return Err(fail(NodeWord::Aborted, "stopped before it began".to_owned()).into());
         }
+        let earlier = earlier(&options.store, &step).await?;
         let writer = match options.store.open(&step.session, Some(state.head)).await {
             Ok(writer) => writer,
             Err(OpenError::HeadChanged { .. }) => continue,
@@ -152,7 +155,7 @@ pub(crate) async fn run(
             Err(error) => return Err(fail(NodeWord::Binding, error.to_string()).into()),
         };
         let taken = Taken { writer, state, files, admission, digests };
-        let ended = Attempt::start(runner, node, step.clone(), taken, Vec::new(), ask.clone()).await?;
+        let ended = Attempt::start(runner, node, step.clone(), taken, earlier, ask.clone()).await?;
         let Ended { state, outcome } = ended;
         return Ok(told(&step, &ask, &state, &outcome, false));
     }
@@ -288,7 +291,9 @@ impl Attempt<'_> {
             (Some(Trouble::Host(fault)), _) => Verdict::Over(format!("the host's own check failed: {fault}")),
             (Some(Trouble::Storage(why) | Trouble::Barrier(why)), _) => Verdict::Over(why),
             (_, Ok(TurnEnd::Idle)) => Verdict::Done,
+            // A harness whose next request the stop refused says that its turn failed.
             (_, Ok(TurnEnd::Stopped(_))) => Verdict::Cut("it was stopped".to_owned()),
+            _ if self.stop.signal().level() >= StopLevel::Drain => Verdict::Cut("it was stopped".to_owned()),
             (_, Ok(TurnEnd::Failed { status, message })) => {
                 let status = status.map_or_else(String::new, |status| format!("{status}: "));
                 Verdict::Over(format!("the turn failed: {status}{message}"))
@@ -302,42 +307,31 @@ impl Attempt<'_> {
         self.end_builtins().await?;
         let key = effect.key().clone();
         let state = self.drive.state();
-        let turn = state.open_turn.as_ref().map(|turn| turn.id.clone());
-        let ended = |how| turn.clone().map(|turn| Body::TurnEnd { turn, how }).into_iter().collect::<Vec<_>>();
+        let files = self.recorded().await?;
+        let history = self.runner.adapter.history();
+        let read = |error: HistoryError| self.fail(NodeWord::Harness, error.to_string());
+        let survey = history.survey(&files).map_err(read)?;
+        let turn = state.open_turn.as_ref();
+        let taken = turn.is_some_and(|turn| survey.taken.contains(&turn.message));
+        let turn = turn.map(|turn| turn.id.clone());
+        let over = |how| turn.clone().map(|turn| Body::TurnEnd { turn, how }).into_iter().collect::<Vec<_>>();
+        // A message that reached nobody is settled, so that what else it carried begins the next one.
+        let settled = || cut_follow_up(None, turn.clone(), state.opening(&key), state.unsent_beside(&key, &survey));
         let (before, end, text, after) = match verdict {
             Verdict::Done => {
-                let words = self.last_words().await?;
-                (ended(TurnEndHow::Done), OutcomeEnd::Ok, words, Vec::new())
+                let words = history.last_words(&files).map_err(read)?.unwrap_or_default();
+                (over(TurnEndHow::Done), OutcomeEnd::Ok, words, Vec::new())
             }
-            Verdict::Over(what) => {
-                // A message that was never placed is no turn, and its prompt is not left waiting.
-                let own = if turn.is_none() { state.opening(&key) } else { Vec::new() };
-                let after = if own.is_empty() { Vec::new() } else { cut_follow_up(None, None, own, Vec::new()) };
-                (ended(TurnEndHow::Failed), OutcomeEnd::Error, what, after)
-            }
+            Verdict::Over(what) if taken => (over(TurnEndHow::Failed), OutcomeEnd::Error, what, Vec::new()),
+            Verdict::Over(what) => (Vec::new(), OutcomeEnd::Error, what, settled()),
             Verdict::Cut(what) => {
-                let files = self.recorded().await?;
-                let survey = self.runner.adapter.history().survey(&files);
-                let survey = survey.map_err(|error| self.fail(NodeWord::Harness, error.to_string()))?;
-                let after = cut_follow_up(None, turn.clone(), state.opening(&key), state.unsent_beside(&key, &survey));
-                (
-                    Vec::new(),
-                    OutcomeEnd::Interrupted,
-                    format!("{what}; it may have partly run, and is not run again"),
-                    after,
-                )
+                let text = format!("{what}; it may have partly run, and is not run again");
+                (Vec::new(), OutcomeEnd::Interrupted, text, settled())
             }
         };
-        let outcome = Outcome::new(key, end, bounded(text));
+        let outcome = Outcome::new(key.clone(), end, bounded(text));
         let done = effect.finish_after(before, outcome, after).await;
         done.map_err(|unfinished| of_drive(&self.step, &unfinished.error))
-    }
-
-    /// The model's words of the turn that just ended, where its history keeps them.
-    async fn last_words(&self) -> Result<String, NodeError> {
-        let words = self.runner.adapter.history().last_words(&self.recorded().await?);
-        let words = words.map_err(|error| self.fail(NodeWord::Harness, error.to_string()))?;
-        Ok(words.unwrap_or_default())
     }
 
     async fn recorded(&self) -> Result<RecordedFiles, NodeError> {

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     match arguments.split_first() {
         Some((word, rest)) if word == "child" => return child(rest),
         Some((word, rest)) if word == "tool" => return tool(rest),
+        Some((word, _)) if word == "--help" => return say(USAGE, 0),
         _ => {}
     }
     let plan = match plan(&arguments) {
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
         Err(Fault(why)) => return say(&format!("{why}\n\n{USAGE}"), 2),
     };
     match run(&plan) {
-        Ok(report) if report.failed.is_empty() => say(&report.to_string(), 0),
+        Ok(report) if report.passed() => say(&report.to_string(), 0),
         Ok(report) => say(&report.to_string(), 1),
         Err(fault) => say(&fault.to_string(), 1),
     }

@@ -307,7 +307,7 @@ impl Case {
         let alone = self.backend == Backend::Sled;
         let mut first = self.process(stage, tally, Arm::Wait(&self.site.point, self.site.nth), "first", alone)?;
         let mut ended = Vec::new();
-        if !tally.stands(&self.site.point, self.site.nth, until, &mut || first.ended()) {
+        if !tally.stands(until, &mut || first.ended()) {
             return Err(Fault(format!("nobody came to {}: {}", self.site, first.said())));
         }
         let first_hits = tally.counts().hits.len();

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::Fault;
 use super::scenario::{Does, Op, Scenario, SweepTool};
+use super::tally::Came;
 use crate::faux::FauxAdapter;
 use crate::script::{Conversation, Script, Side};
 
@@ -121,8 +122,9 @@ impl World {
             let ops = if owner == SECOND { self.scenario.second() } else { self.scenario.ops() };
             for op in ops {
                 let result = self.op(&runner, &adapter, *op).await?;
-                self.parent.tell(&format!("result {owner} {result}"));
-                if result["error"].is_string() {
+                let json = serde_json::to_string(&result).map_err(Fault::of)?;
+                self.parent.tell(&format!("result {owner} {json}"));
+                if result.error.is_some() {
                     break;
                 }
             }
@@ -154,43 +156,45 @@ impl World {
         self.scenario.node(run, Arc::new(Told { tool: (), parent: self.parent.clone() }))
     }
 
-    async fn op(&self, runner: &HarnessRunner, adapter: &Arc<dyn AgentAdapter>, op: Op) -> Result<Value, Fault> {
+    async fn op(&self, runner: &HarnessRunner, adapter: &Arc<dyn AgentAdapter>, op: Op) -> Result<Came, Fault> {
         let (node, step) = (self.node(), self.scenario.step()?);
-        let failed =
-            |op: &str, error: &NodeError| json!({"op": op, "error": error.word.as_str(), "message": error.message});
-        Ok(match op {
+        let failed = |error: &NodeError| failed(error.word.as_str(), error);
+        let came = match op {
             Op::Run => match runner.run_node(node, step).await {
-                Ok(done) => json!({"op": "run", "value": done.value, "from_records": done.from_records}),
-                Err(error) => failed("run", &error),
+                Ok(done) => Came { value: done.value, from_records: done.from_records, ..Came::default() },
+                Err(error) => failed(&error),
             },
             Op::FollowUp(name) => {
-                let follow_up = FollowUp {
-                    name: FollowUpName::new(name).map_err(Fault::of)?,
-                    prompt: format!("And why? #{name}"),
-                    reserve: None,
-                };
+                let name = FollowUpName::new(name).map_err(Fault::of)?;
+                let follow_up = FollowUp { prompt: format!("And why? #{name}"), name, reserve: None };
                 match runner.follow_up_once(node, step, follow_up).await {
-                    Ok(done) => {
-                        json!({"op": name, "end": done.end, "text": done.text, "from_records": done.from_records})
-                    }
-                    Err(FollowUpError::Node(error)) => failed(name, &error),
-                    Err(error @ FollowUpError::Busy(_)) => {
-                        json!({"op": name, "error": "busy", "message": error.to_string()})
-                    }
-                    Err(error) => json!({"op": name, "error": "refused", "message": error.to_string()}),
+                    Ok(done) => Came {
+                        end: Some(done.end),
+                        text: done.text.to_string(),
+                        from_records: done.from_records,
+                        ..Came::default()
+                    },
+                    Err(FollowUpError::Node(error)) => failed(&error),
+                    Err(error @ FollowUpError::Busy(_)) => self::failed("busy", &error),
+                    Err(error) => self::failed("refused", &error),
                 }
             }
             Op::Settle { take } => {
-                let at =
-                    SettleIn { store: self.store.clone(), adapter: adapter.clone(), homes: self.folder.join("homes") };
+                let homes = self.folder.join("homes");
+                let at = SettleIn { store: self.store.clone(), adapter: adapter.clone(), homes };
                 match settle_open_turn(&at, &step.session, take).await {
-                    Ok(settled) => json!({"op": "settle", "turn": settled.turn.is_some(), "from_records": true}),
-                    Err(SettleError::Node(error)) => failed("settle", &error),
-                    Err(error) => json!({"op": "settle", "error": "busy", "message": error.to_string()}),
+                    Ok(_) => Came { from_records: true, ..Came::default() },
+                    Err(SettleError::Node(error)) => failed(&error),
+                    Err(error) => self::failed("busy", &error),
                 }
             }
-        })
+        };
+        Ok(Came { op: op.name().to_owned(), ..came })
     }
+}
+
+fn failed(word: &str, error: &dyn std::fmt::Display) -> Came {
+    Came { error: Some(word.to_owned()), text: error.to_string(), ..Came::default() }
 }
 
 /// What the model is shown, as the parent reads it.
@@ -244,6 +248,10 @@ impl Told<SweepTool> {
 impl Review for Told<()> {
     async fn review(&self, key: &str, value: &Value) -> Result<ReviewVerdict, HostFault> {
         self.parent.tell(&format!("review {key}"));
-        Ok(if value["n"] == 0 { ReviewVerdict::Reject("n is not 0".to_owned()) } else { ReviewVerdict::Accept })
+        Ok(if *value == json!({"n": 0}) {
+            ReviewVerdict::Reject("n is not 0".to_owned())
+        } else {
+            ReviewVerdict::Accept
+        })
     }
 }

@@ -41,6 +41,16 @@ pub(super) enum Op {
     Settle { take: bool },
 }
 
+impl Op {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::FollowUp(name) => name,
+            Self::Settle { .. } => "settle",
+        }
+    }
+}
+
 /// What a node of a scenario comes to, wherever it is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {

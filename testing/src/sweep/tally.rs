@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use agentrun_kernel::OutcomeEnd;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Fault;
@@ -21,7 +23,25 @@ pub(super) struct Shown {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) owner: String,
-    pub(super) result: Value,
+    pub(super) result: Came,
+}
+
+/// What an op came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Came {
+    /// `run`, `settle`, or the name of a follow-up.
+    pub(super) op: String,
+    /// The node's value.
+    pub(super) value: Value,
+    /// How a follow-up ended.
+    pub(super) end: Option<OutcomeEnd>,
+    /// Its text, or an error's.
+    pub(super) text: String,
+    /// The word of an op without a result.
+    pub(super) error: Option<String>,
+    /// Nothing was run for it.
+    pub(super) from_records: bool,
 }
 
 /// Everything told so far.
@@ -105,11 +125,9 @@ impl Tally {
         self.shared.wait(until, &mut || false, |inner| inner.open == 0)
     }
 
-    /// Waits until an owner stands at its crossing, the nth of `point`; gives up at `until`, or when `gone` says that nobody will come.
-    pub(super) fn stands(&self, point: &str, nth: u32, until: Instant, gone: &mut dyn FnMut() -> bool) -> bool {
-        // The crossing itself is told over another line, and may come after the wait.
-        let told = |inner: &Inner| inner.counts.hits.iter().any(|hit| hit.0 == point && hit.1 == nth);
-        self.shared.wait(until, gone, |inner| inner.waiting.is_some() && told(inner))
+    /// Waits until an owner stands at its crossing; gives up at `until`, or when `gone` says that nobody will come.
+    pub(super) fn stands(&self, until: Instant, gone: &mut dyn FnMut() -> bool) -> bool {
+        self.shared.wait(until, gone, |inner| inner.waiting.is_some())
     }
 
     /// Lets the owner at its crossing go on.
@@ -188,7 +206,6 @@ impl Shared {
             },
             ("hit", Some((point, nth))) => {
                 counts.hits.push((point.to_owned(), nth.parse().unwrap_or_default()));
-                return false;
             }
             ("played", _) => counts.played = true,
             ("wait", _) => {

@@ -8,12 +8,10 @@ use agentrun_adapter::{NativeHistory as _, RecordedFiles};
 use agentrun_cap::Books;
 use agentrun_kernel::{Body, EffectKind, LedgerBody, OutcomeEnd, Record, Replay, SessionState, Usd, validate};
 
-use serde_json::{Value, json};
-
 use super::case::{Backend, Case, Cut, Ended, LAST};
 use super::child::SECOND;
 use super::scenario::Answer;
-use super::tally::{Counts, Shown, Told};
+use super::tally::{Came, Counts, Shown, Told};
 use crate::faux::FauxHistory;
 
 /// All that a case left.
@@ -102,29 +100,28 @@ impl Verdict<'_> {
             (taken.results.len(), Some(taken.hits.get(*hits..).unwrap_or_default()))
         });
         let mut standing = taken.is_some();
-        let mut texts: BTreeMap<String, Value> = BTreeMap::new();
+        let mut ends: BTreeMap<String, (OutcomeEnd, String)> = BTreeMap::new();
         for (place, told) in told.iter().enumerate() {
             if standing && told.owner == "first" && place >= before {
                 standing = false;
-                if told.result["error"] == "fenced" {
+                if told.result.error.as_deref() == Some("fenced") {
                     // Nobody is fenced by an owner that took nothing.
                     let opened =
                         taken.unwrap_or_default().iter().any(|(point, _)| point == "take" || point == "opened.before");
                     self.hold(opened, || {
-                        format!("nobody took the session, and the first owner came to {}", told.result)
+                        format!("nobody took the session, and the first owner came to {:?}", told.result)
                     });
                     continue;
                 }
-                let ended = taken.unwrap_or_default().iter().any(|(point, _)| ends(&told.result, point));
-                self.hold(!ended, || format!("the owner that was taken over came to {}", told.result));
+                let ended = taken.unwrap_or_default().iter().any(|(point, _)| ends_it(&told.result, point));
+                self.hold(!ended, || format!("the owner that was taken over came to {:?}", told.result));
             }
             let right = self.right(told);
-            self.hold(right, || format!("the owner `{}` came to {}", told.owner, told.result));
-            let op = told.result["op"].as_str().unwrap_or_default().to_owned();
-            if told.result["text"].is_string() {
-                let said = json!([told.result["end"], told.result["text"]]);
-                let first = texts.entry(op).or_insert_with(|| said.clone()).clone();
-                self.hold(first == said, || format!("a follow-up ended as {first} and then as {said}"));
+            self.hold(right, || format!("the owner `{}` came to {:?}", told.owner, told.result));
+            if let Some(end) = told.result.end {
+                let said = (end, told.result.text.clone());
+                let first = ends.entry(told.result.op.clone()).or_insert_with(|| said.clone()).clone();
+                self.hold(first == said, || format!("a follow-up ended as {first:?} and then as {said:?}"));
             }
         }
         let ended = |owner: &str| told.iter().filter(|told| told.owner == owner).count();
@@ -142,13 +139,17 @@ impl Verdict<'_> {
     /// What an owner may come to: the node's answer, always the same; a follow-up that ended, or one that a cut has interrupted.
     fn right(&self, told: &Told) -> bool {
         let result = &told.result;
-        match result["op"].as_str() {
-            Some("run") => match self.case.scenario.answer() {
-                Answer::Value(value) => result["value"] == value,
-                Answer::Failed(word) => result["error"] == word,
+        match result.op.as_str() {
+            "run" => match self.case.scenario.answer() {
+                Answer::Value(value) => result.value == value,
+                Answer::Failed(word) => result.error.as_deref() == Some(word),
             },
-            Some("settle") => result["error"].is_null(),
-            _ => result["end"] == "ok" || (result["end"] == "interrupted" && self.evidence.cuts > 0),
+            "settle" => result.error.is_none(),
+            _ => match result.end {
+                Some(OutcomeEnd::Ok) => true,
+                Some(OutcomeEnd::Interrupted) => self.evidence.cuts > 0,
+                _ => false,
+            },
         }
     }
 
@@ -162,7 +163,7 @@ impl Verdict<'_> {
         self.hold(hits.is_empty(), || format!("the finished session was worked on once more: {hits:?}"));
         let answered = results.len() == self.case.scenario.ops().len()
             && results.iter().all(|told| {
-                let answered = told.result["from_records"] == true || told.result["error"].is_string();
+                let answered = told.result.from_records || told.result.error.is_some();
                 answered && self.right(told)
             });
         self.hold(answered, || format!("the finished session answered {results:?}"));
@@ -295,10 +296,10 @@ impl Verdict<'_> {
 }
 
 /// Whether an owner that crosses `point` ends the op of this result.
-fn ends(result: &Value, point: &str) -> bool {
-    match result["op"].as_str() {
-        Some("run") => ["delivered.before", "failed.before"].contains(&point),
-        Some("settle") => point == "settle.before",
+fn ends_it(result: &Came, point: &str) -> bool {
+    match result.op.as_str() {
+        "run" => ["delivered.before", "failed.before"].contains(&point),
+        "settle" => point == "settle.before",
         _ => ["fu_outcome.before", "settle.before"].contains(&point),
     }
 }

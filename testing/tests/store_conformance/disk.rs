@@ -48,7 +48,8 @@ fn f17_a_build_whose_syncs_do_nothing_is_caught() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn part_on_the_disk() {
     let Ok(store) = std::env::var("STORE_ON_DISK") else { return };
-    let disk = Arc::new(Disk { root: PathBuf::from(std::env::var_os("AGENTRUN_DISK").unwrap()), last: AtomicU64::new(0) });
+    let disk =
+        Arc::new(Disk { root: PathBuf::from(std::env::var_os("AGENTRUN_DISK").unwrap()), last: AtomicU64::new(0) });
     // Every sync copies a file, so few schedules: the many run on a plain disk.
     let options = Options { schedules: 200, ..Options::default() };
     let report = match store.as_str() {

@@ -1,8 +1,16 @@
 //! The store conformance suite on every store of ours, and the suite itself against stores that each break one promise.
 // A failed test is the report.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    missing_docs
+)]
 
 mod disk;
+mod leaving;
 mod memory;
 mod mutants;
 mod sled;

@@ -14,6 +14,7 @@ async fn the_sqlite_store_conforms() {
         "f17_a_failed_sync_is_unknown_and_poisons_the_store",
         "f17_no_fence_is_told_that_was_not_synced",
         "f17_a_power_cut_loses_nothing_acknowledged_and_halves_no_batch",
+        "f18_a_synced_batch_behind_a_buffered_group_survives_a_power_cut",
         "f17_a_refusal_rests_on_a_durable_epoch",
         "f17_a_conflict_rests_on_a_durable_record",
     ];
@@ -30,6 +31,7 @@ pub(crate) fn in_folder(folder: &Path) -> Data {
     let (from, to, back) = (path.clone(), copy.clone(), path.clone());
     Data::new(move || Ok(Arc::new(SqliteStore::open(&path)?)))
         .beside()
+        .leaving()
         .copies(move || text(save(&from, &to)), move || text(restore(&back, &copy)))
 }
 

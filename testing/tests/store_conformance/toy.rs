@@ -39,6 +39,8 @@ pub(crate) enum Flaw {
     HalfOnConflict,
     /// Answered, then synced.
     AckBeforeSync,
+    /// After a buffered group the next one is not synced either.
+    SyncForgotten,
     /// A fenced append is refused by an epoch that is not synced yet.
     RefusedBeforeSync,
     /// The fence is the epoch alone.
@@ -160,6 +162,8 @@ struct Hand {
     /// The power it was opened under.
     power: u64,
     poison: Arc<OnceLock<String>>,
+    /// Whether the last group was a buffered one.
+    buffered: Arc<AtomicBool>,
 }
 
 /// A handle's way to its task, which does one step after the other, whoever still waits for it.
@@ -199,7 +203,7 @@ impl Toy {
         *handles = Arc::downgrade(&alive);
         let (ops, queued) = mpsc::unbounded_channel();
         let power = disk.power.load(Ordering::SeqCst);
-        let hand = Hand { disk: Arc::clone(disk), flaw, power, poison: Arc::default() };
+        let hand = Hand { disk: Arc::clone(disk), flaw, power, poison: Arc::default(), buffered: Arc::default() };
         tokio::spawn(hand.clone().work(queued));
         Self { ops: Sink { ops, hand: hand.clone(), _alive: alive }, hand }
     }
@@ -332,7 +336,9 @@ impl Hand {
             Ok(written) => written,
             Err(error) => return drop(answer.send(Err(error))),
         };
-        if !synced {
+        let behind_buffered = self.buffered.swap(!synced, Ordering::SeqCst);
+        let forgotten = self.flaw == Flaw::SyncForgotten && behind_buffered;
+        if !synced || forgotten {
             return drop(answer.send(Ok(seq)));
         }
         if self.flaw == Flaw::AckBeforeSync {
@@ -435,7 +441,7 @@ impl Hand {
     /// The log as readers see it.
     fn shown(&self, key: &LogKey) -> Log {
         let bytes = self.disk.bytes.lock().unwrap();
-        let unsynced = matches!(self.flaw, Flaw::AckBeforeSync | Flaw::ShownBeforeSync);
+        let unsynced = matches!(self.flaw, Flaw::AckBeforeSync | Flaw::SyncForgotten | Flaw::ShownBeforeSync);
         let mut log = if unsynced { &bytes.cache } else { &bytes.synced }.get(key).cloned().unwrap_or_default();
         if self.flaw == Flaw::ShownBeforeSync {
             log.durable = log.frames.len();

@@ -21,6 +21,10 @@ pub const FORMAT: u8 = 1;
 /// Bytes before the text.
 const HEAD: usize = 1 + 4 + 8 + 8 + 4;
 
+/// Most levels of arrays and objects in a record's text: what the JSON parser reads back. Arguments come from a model, as deep as it
+/// likes, and a record that cannot be read would end its log.
+const LEVELS: usize = 127;
+
 /// One record as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -105,9 +109,12 @@ impl Frame {
     /// A body as the bytes of `log`'s record `seq`.
     ///
     /// # Errors
-    /// [`DecodeError::Shape`] when the body cannot be written as JSON, which no body of ours does.
+    /// [`DecodeError::Shape`] when the body cannot be written as JSON that is read back: a value in it is nested too deep.
     pub fn encode<B: LogBody>(log: &LogKey, seq: Seq, epoch: Epoch, at: u64, body: &B) -> Result<Self, DecodeError> {
         let text = serde_json::to_vec(body).map_err(|error| DecodeError::Shape(error.to_string()))?;
+        if levels(&text) > LEVELS {
+            return Err(DecodeError::Shape(format!("it is nested deeper than {LEVELS} levels")));
+        }
         let length = u32::try_from(text.len()).map_err(|_| DecodeError::Shape("text over 4 GiB".to_owned()))?;
         let mut rest = Vec::with_capacity(HEAD + text.len() + body.blob().len());
         rest.extend_from_slice(&epoch.0.to_le_bytes());
@@ -200,6 +207,25 @@ impl Frame {
         bytes.extend_from_slice(parts.blob);
         Ok(Self { seq, bytes: Arc::from(bytes) })
     }
+}
+
+/// How deep well-formed JSON goes.
+fn levels(text: &[u8]) -> usize {
+    let (mut level, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = quoted,
+            b'"' => quoted = !quoted,
+            b'[' | b'{' if !quoted => {
+                level += 1;
+                deepest = deepest.max(level);
+            }
+            b']' | b'}' if !quoted => level = level.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 fn take<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8]), DecodeError> {

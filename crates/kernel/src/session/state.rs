@@ -348,9 +348,10 @@ impl SessionState {
 
     fn end_turn(&mut self, turn: &TurnId, how: TurnEndHow) {
         if let Some(open) = self.open_turn.take_if(|open| &open.id == turn) {
-            self.empty_turns =
-                if open.requests == 0 && self.delivered.is_none() { self.empty_turns.saturating_add(1) } else { 0 };
+            // A follow-up says nothing of how the node gets on.
             if open.follow_up.is_none() {
+                self.empty_turns =
+                    if open.requests == 0 && self.delivered.is_none() { self.empty_turns.saturating_add(1) } else { 0 };
                 self.had_its_say = how == TurnEndHow::Done;
             }
             self.last_turn = Some(EndedTurn { id: open.id, how });

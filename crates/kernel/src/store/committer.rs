@@ -282,7 +282,7 @@ impl<B: Backend, R: Reads> Committer<B, R> {
             }
         }
         crate::crossing!(Commit);
-        if crate::planted!(AnswerBeforeCommit) {
+        if crate::planted!(AnswerIntentEarly) && judged.iter().all(Judged::is_intent) {
             judged.drain(..).for_each(|step| self.answer(step));
             std::thread::sleep(LINGER);
         }
@@ -421,6 +421,11 @@ impl Op {
 }
 
 impl Judged {
+    /// An effect's intent that no shared log has part in.
+    fn is_intent(&self) -> bool {
+        matches!(self, Self::Append(Append { batch, .. }, _) if batch.begins && batch.also.is_none())
+    }
+
     fn into_op(self) -> Op {
         match self {
             Self::Take(take, _) => Op::Take(take),

@@ -24,8 +24,8 @@ pub enum UrlError {
     Store(#[from] StoreError),
 }
 
-/// Opens the store `url` names: `sqlite:PATH`, `sled:PATH` (a relative path is from the current folder) or `memory:`. Waits for disk: call it where
-/// blocking is allowed.
+/// Opens the store `url` names: `sqlite:PATH`, `sled:PATH` (a relative path is from the current folder) or `memory:`. Waits for disk: call
+/// it where blocking is allowed.
 ///
 /// # Errors
 /// [`UrlError`] says how to write it, or what is wrong with the place it names.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod backends;
+mod damage;
 mod process;
 mod sled;
 mod sqlite;

@@ -1,6 +1,8 @@
 //! The stores on a disk under real processes: a second one that takes sessions over, and a first one that is killed. The processes are
 //! this test program again, in the part `part_of_another_process`.
 
+#![allow(clippy::print_stdout, reason = "the figures are the report")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
@@ -165,6 +167,12 @@ async fn part_of_another_process() {
             say("buffered", 0, 0);
             std::future::pending::<()>().await;
         }
+        "lock" => {
+            let path = std::env::var("STORE_URL").unwrap().split_once(':').unwrap().1.to_owned();
+            let conn = rusqlite::Connection::open(path).unwrap();
+            conn.busy_timeout(std::time::Duration::ZERO).unwrap();
+            say("locked", conn.execute_batch("BEGIN IMMEDIATE").is_err().into(), 0);
+        }
         "hold" => {
             say("holds", std::process::id().into(), 0);
             std::future::pending::<()>().await;
@@ -306,6 +314,22 @@ async fn f18_a_buffered_batch_survives_sigkill_once_the_file_has_it() {
             [data(1), words("not synced"), data(3)]
         );
     }
+}
+
+/// A descriptor of the database that is closed anywhere in a process drops all of its locks (POSIX), so nothing of ours may open it but
+/// SQLite, which knows.
+#[test]
+fn f16_opening_a_store_again_and_closing_it_keeps_this_processs_write_lock() {
+    let place = Place::sqlite();
+    let _store = place.open();
+    let writer = rusqlite::Connection::open(place.path()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(place.open());
+    let mut other = Other::start("lock", &place);
+    assert_eq!(other.says().unwrap(), ("locked".to_owned(), 1, 0), "two writers at once");
+    writer.execute_batch("ROLLBACK").unwrap();
+    let mut other = Other::start("lock", &place);
+    assert_eq!(other.says().unwrap(), ("locked".to_owned(), 0, 0));
 }
 
 #[tokio::test]

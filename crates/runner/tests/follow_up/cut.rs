@@ -230,3 +230,28 @@ async fn its_turn_is_told_to_the_host_as_any_other() {
     assert!(seen.contains(&What::TurnStart { turn: 2 }), "{seen:?}");
     assert!(seen.contains(&What::TurnEnd { how: TurnEndHow::Done }), "{seen:?}");
 }
+
+#[tokio::test]
+async fn f04_a_never_call_that_an_earlier_attempt_completed_is_answered_from_its_receipt_in_it_too() {
+    let probe = Probe::new();
+    let tools = node(vec![probe.tool(agentrun_kernel::Replay::Never)]);
+    let mut limited = tools.clone();
+    limited.turn_limit = Some(1);
+    let world = World::new();
+    let first = json!([calls("search", json!({"q": "n"})), {"text": "I give up."}]);
+    world.runner(first).run_node(limited, step()).await.unwrap_err();
+    let second = agentrun_runner::Step {
+        session: "s-2".parse().unwrap(),
+        attempt: 2,
+        earlier: vec![crate::world::key()],
+        ..step()
+    };
+    let steps = json!([
+        when(json!({"contains": "found \"n\""}), json!({"text": "As before."})),
+        when(json!({"contains": "Why?"}), calls("search", json!({"q": "n"}))),
+        when(json!({"results": 0}), crate::world::submits(7)),
+    ]);
+    world.runner(steps.clone()).run_node(tools.clone(), second.clone()).await.unwrap();
+    let followed = within(world.runner(steps).follow_up_once(tools, second, why())).await.unwrap();
+    assert_eq!((followed.text.as_ref(), probe.runs()), ("As before.", 1));
+}

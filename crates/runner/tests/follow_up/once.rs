@@ -198,3 +198,19 @@ async fn a_follow_up_of_another_node_is_refused_and_a_known_one_is_answered_all_
     follow(&world.runner(script()), why()).await.unwrap();
     assert!(within(world.runner(script()).follow_up_once(other, step(), why())).await.unwrap().from_records);
 }
+
+#[tokio::test]
+async fn b95_follow_ups_that_ask_nothing_are_no_lack_of_the_nodes_progress() {
+    let world = World::new();
+    let talk = json!([says("It is 7."), {"status": 529}]);
+    world.runner(talk).run_node(node(Vec::new()), step()).await.unwrap_err();
+    let logs = crate::logs::Logs::of(&world).await;
+    let end = logs.records.iter().position(|record| record.body.kind() == "turn_end").unwrap();
+    let world = logs.cut(end + 1).await;
+    for nth in 0..agentrun_runner::EMPTY_TURNS {
+        let refused = crate::stage::held_to("0.000001", ask(&format!("n{nth}"), "Why?"));
+        assert_eq!(follow(&world.runner(script()), refused).await.unwrap().end, OutcomeEnd::Error);
+    }
+    let runner = world.runner(json!([when(json!({"contains": "`submit` tool"}), submits(7))]));
+    assert_eq!(runner.run_node(node(Vec::new()), step()).await.unwrap().value, json!({"n": 7}));
+}

@@ -85,11 +85,15 @@ async fn b33_b39_b40_over_a_chain_of_recoveries_the_words_are_carried_until_the_
         let messages = placed(&records);
         assert_eq!(messages.len(), nth + 1);
         let (last, before) = (messages[nth], messages[nth - 1]);
-        assert_eq!(last.replaces, [before.message.clone()], "B39: recorded before it is sent");
+        assert_eq!(last.replaces, std::slice::from_ref(&before.message), "B39: recorded before it is sent");
         assert_eq!(last.text.matches(NOTICE).count(), 1, "B31: one notice, however long the chain: {}", last.text);
         assert_eq!(last.text.matches("Find n.").count(), 1);
         let survey = FauxHistory.survey(&RecordedFiles::fold(&records)).unwrap();
-        assert_eq!(survey.taken, [last.message.clone()], "B36: no other message of the chain reached the model");
+        assert_eq!(
+            survey.taken,
+            std::slice::from_ref(&last.message),
+            "B36: no other message of the chain reached the model"
+        );
         let state = world.state().await;
         assert!(state.submissions().all(|accepted| !accepted.unsent), "B40: what it carries counts as recorded");
         // The carrying message is placed and never recorded by the harness, each time.
@@ -122,4 +126,25 @@ async fn b30_a_prompt_that_was_never_placed_is_named_unsent_by_a_settle_and_carr
     let text = placed(&records)[1].text.clone();
     let order = [NOTICE, "Find n.", "Mind the units."].map(|words| text.find(words).unwrap());
     assert!(order.is_sorted(), "{text}");
+}
+
+#[tokio::test]
+async fn b37_killed_before_its_prompt_was_written_or_right_after_the_model_gets_it_once() {
+    let whole = delivered().await;
+    let logs = Logs::of(&whole).await;
+    let placed = logs.records.iter().position(|record| record.body.kind() == "placed").unwrap();
+    let written = (placed..).find(|place| logs.records[*place].body.kind() == "native").unwrap();
+    let steps = json!([when(json!({"contains": "Find n."}), submits(7)), when(json!({}), submits(7))]);
+    for (what, length) in [("placed, not written", placed + 1), ("written, nothing asked", written + 1)] {
+        for own_ids in [true, false] {
+            let world = logs.cut(length).await;
+            let runner =
+                if own_ids { world.runner(steps.clone()) } else { HarnessRunner::new(blind(&steps), world.options()) };
+            runner.run_node(node(Vec::new()), step()).await.unwrap();
+            let history = RecordedFiles::fold(&world.records().await);
+            let bytes = agentrun_adapter::NativeFiles::bytes(&history, "faux/history.jsonl").unwrap();
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            assert_eq!(text.matches("Find n.").count(), 1, "{what}, own ids {own_ids}: {text}");
+        }
+    }
 }

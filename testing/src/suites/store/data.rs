@@ -11,6 +11,8 @@ use agentrun_kernel::{Store, StoreError};
 pub enum Ability {
     /// [`Data::beside`].
     Beside,
+    /// [`Data::leaving`].
+    Leaving,
     /// [`Data::copies`].
     Copies,
     /// [`Data::sync_faults`].
@@ -21,13 +23,14 @@ pub enum Ability {
 
 impl Ability {
     /// Every ability.
-    pub const ALL: [Self; 4] = [Self::Beside, Self::Copies, Self::SyncFaults, Self::PowerCuts];
+    pub const ALL: [Self; 5] = [Self::Beside, Self::Leaving, Self::Copies, Self::SyncFaults, Self::PowerCuts];
 
     /// As a report names it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Beside => "several handles at once",
+            Self::Leaving => "sessions removed and landed",
             Self::Copies => "an old copy put back",
             Self::SyncFaults => "syncs that fail",
             Self::PowerCuts => "power cuts",
@@ -42,6 +45,7 @@ type Switch = Box<dyn Fn(bool) -> Result<(), String> + Send + Sync>;
 pub struct Data {
     open: Box<dyn Fn() -> Result<Store, StoreError> + Send + Sync>,
     beside: bool,
+    leaving: bool,
     copies: Option<(Act, Act)>,
     fail_syncs: Option<Switch>,
     cut: Option<Act>,
@@ -53,7 +57,15 @@ impl Data {
     /// Data that `open` gives a handle on: the first one makes it, each later one finds what the earlier left.
     #[must_use]
     pub fn new(open: impl Fn() -> Result<Store, StoreError> + Send + Sync + 'static) -> Self {
-        Self { open: Box::new(open), beside: false, copies: None, fail_syncs: None, cut: None, _kept: Vec::new() }
+        Self {
+            open: Box::new(open),
+            beside: false,
+            leaving: false,
+            copies: None,
+            fail_syncs: None,
+            cut: None,
+            _kept: Vec::new(),
+        }
     }
 
     /// Keeps `kept` as long as the data: a temporary folder.
@@ -67,6 +79,13 @@ impl Data {
     #[must_use]
     pub const fn beside(mut self) -> Self {
         self.beside = true;
+        self
+    }
+
+    /// The store removes sessions and lets others land: it does not leave [`SessionStore`](agentrun_kernel::SessionStore)'s defaults.
+    #[must_use]
+    pub const fn leaving(mut self) -> Self {
+        self.leaving = true;
         self
     }
 
@@ -101,6 +120,7 @@ impl Data {
     pub const fn is_able(&self, ability: Ability) -> bool {
         match ability {
             Ability::Beside => self.beside,
+            Ability::Leaving => self.leaving,
             Ability::Copies => self.copies.is_some(),
             Ability::SyncFaults => self.fail_syncs.is_some(),
             Ability::PowerCuts => self.cut.is_some(),

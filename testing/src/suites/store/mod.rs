@@ -20,13 +20,14 @@
 //! ```
 //!
 //! The factory makes fresh data, the closure in it opens handles on that data. What else can be done to it is said with
-//! [`Data::beside`], [`Data::copies`], [`Data::sync_faults`] and [`Data::power_cuts`]; a case whose ability is missing is in the report as
+//! [`Data::beside`], [`Data::leaving`], [`Data::copies`], [`Data::sync_faults`] and [`Data::power_cuts`]; a case whose ability is missing is in the report as
 //! skipped. What a suite in one process cannot show (SIGKILL, takeovers by real processes, syncs counted at the disk) is for the
 //! store's own tests. Needs tokio's time; more than one worker thread makes the races real.
 
 mod data;
 mod durable;
 mod fencing;
+mod leaving;
 mod order;
 mod race;
 mod shared;
@@ -98,6 +99,12 @@ const CASES: &[Case] = cases! {
     fencing::f14_two_openers_that_saw_one_head_are_not_both_let_in;
     fencing::f16_the_writer_of_a_rewound_epoch_is_refused_by_its_nonce needs Copies;
     fencing::f22_a_sealed_session_is_not_opened_and_says_where_it_went;
+    leaving::f21_a_removed_session_leaves_its_tombstone_and_its_key_is_used_by_nobody needs Leaving;
+    leaving::f21_an_old_writer_of_a_removed_session_is_fenced needs Leaving;
+    leaving::f21_a_removal_decided_on_an_older_head_removes_nothing needs Leaving;
+    leaving::f21_a_removal_touches_no_other_log needs Leaving;
+    leaving::f22_a_session_that_left_takes_no_post needs Leaving;
+    leaving::f22_an_arrival_lands_whole_or_not_at_all_and_once needs Leaving;
     shared::a_shared_log_takes_one_of_two_that_saw_the_same_place;
     shared::many_tasks_append_to_one_shared_log_and_none_is_lost;
     shared::a_batch_over_two_logs_lands_whole;
@@ -111,6 +118,7 @@ const CASES: &[Case] = cases! {
     durable::f17_a_failed_sync_is_unknown_and_poisons_the_store needs SyncFaults;
     durable::f17_no_fence_is_told_that_was_not_synced needs SyncFaults;
     durable::f17_a_power_cut_loses_nothing_acknowledged_and_halves_no_batch needs PowerCuts;
+    durable::f18_a_synced_batch_behind_a_buffered_group_survives_a_power_cut needs PowerCuts;
     durable::f17_a_refusal_rests_on_a_durable_epoch needs PowerCuts;
     durable::f17_a_conflict_rests_on_a_durable_record needs PowerCuts;
     views::what_cannot_be_stored_is_refused_and_writes_nothing;

@@ -224,6 +224,13 @@ impl Files {
         let _ = self.claim.set(claim);
     }
 
+    /// A pipe cannot be synced.
+    #[cfg(test)]
+    pub(super) fn break_sync(&mut self) {
+        let (_, pipe) = std::io::pipe().unwrap();
+        self.db = File::from(std::os::fd::OwnedFd::from(pipe));
+    }
+
     pub(super) fn unusable(&self, why: &str) -> StoreError {
         self.place.unusable(why)
     }

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use sled::IVec;
+
 use super::super::backend::{Backend, CommitError, LogState, Write, WriteError};
 use super::super::{Durability, Head, StoreError};
 use super::folder::Files;
@@ -40,7 +42,7 @@ struct Known {
 struct Group {
     durability: Durability,
     /// In order; of two for one key the later holds. `None` removes it.
-    entries: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    entries: Vec<(IVec, Option<IVec>)>,
     logs: HashMap<LogKey, Known>,
     made: u64,
 }
@@ -112,8 +114,8 @@ impl Known {
 }
 
 impl Group {
-    fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
-        self.entries.push((key.into(), Some(value.into())));
+    fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.entries.push((key.as_ref().into(), Some(value.as_ref().into())));
     }
 
     /// Removes the records of `log`, those of this group too. What damage hides stays behind, and is no record of anything.
@@ -123,7 +125,7 @@ impl Group {
         self.entries.retain(|(key, _)| !within(key));
         let mut there = files.tree.range(records.clone()).keys();
         while let Ok(Some(key)) = shielded(|| there.next().transpose()) {
-            self.entries.push((key.to_vec(), None));
+            self.entries.push((key, None));
         }
     }
 
@@ -235,5 +237,36 @@ impl Backend for SledBackend {
 
     fn changed_elsewhere(&mut self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folder::{self, Found, Place};
+    use super::*;
+    use crate::ids::{Epoch, Nonce, SessionKey};
+
+    #[test]
+    fn f17_a_sync_that_fails_leaves_the_group_unknown() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let place = Place::prepare(folder.path()).unwrap();
+        let Ok(Found::Free(claim)) = folder::claim(&place) else { panic!("somebody has it") };
+        let mut files = folder::open(place, &claim).unwrap();
+        let meta = layout::settle(&files).unwrap();
+        files.break_sync();
+        let files = Arc::new(files);
+        let mut backend = SledBackend::new(&files, &meta, Ahead::default());
+        let log = LogKey::from(&SessionKey::new("a").unwrap());
+        let after = LogState { epoch: Epoch(1), nonce: Nonce::draw(), ..LogState::EMPTY };
+        for (durability, known) in [(Durability::Buffered, true), (Durability::Synced, false)] {
+            backend.begin(durability).unwrap();
+            backend.write(&[Write::of(&log, after.clone(), &[])]).unwrap();
+            match backend.commit() {
+                Ok(()) => assert!(known, "acknowledged without its sync"),
+                Err(CommitError::Unknown(_)) => assert!(!known, "synced, though nobody asked"),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(files.acknowledged().unwrap(), 0);
     }
 }

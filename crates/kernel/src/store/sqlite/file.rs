@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::super::{StoreError, disk};
 
+/// Bytes of SQLite's smallest page.
+const SMALLEST: u64 = 512;
+
 /// The database's place, as a path that SQLite does not read anything else into (`:memory:`, `file:` and the like).
 #[derive(Clone, Debug)]
 pub(super) struct Place {
@@ -57,6 +60,10 @@ impl Place {
                 synced.map_err(|error| self.unusable(&format!("its folder cannot be synced: {error}")))
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => match std::fs::metadata(&self.path) {
+                // SQLite takes less than a page for nothing, and would begin anew over what was somebody's store.
+                Ok(found) if found.is_file() && (1..SMALLEST).contains(&found.len()) => {
+                    Err(self.unusable("it is cut short, no SQLite database is so small; restore it from a backup"))
+                }
                 Ok(found) if found.is_file() => Ok(()),
                 Ok(found) if found.is_dir() => Err(self.unusable("it is a folder; give the path of a file in it")),
                 Ok(_) => Err(self.unusable("it is not a plain file")),

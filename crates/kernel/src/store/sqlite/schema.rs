@@ -37,13 +37,16 @@ const TABLES: &str = "
 const TOMBSTONES: &str =
     "CREATE TABLE IF NOT EXISTS tombstone (s INTEGER PRIMARY KEY, seq INTEGER NOT NULL, digest TEXT NOT NULL)";
 
+fn new_enough(sqlite: i32) -> Result<(), String> {
+    if sqlite < OLDEST_SQLITE {
+        return Err(format!("this build's SQLite ({sqlite}) can corrupt it; build with 3.51.3 or newer"));
+    }
+    Ok(())
+}
+
 /// A connection for the committer, on a file that is surely ours, with the store's id.
 pub(super) fn open_writer(place: &Place) -> Result<(Connection, String), StoreError> {
-    let found = rusqlite::version_number();
-    if found < OLDEST_SQLITE {
-        let why = format!("this build's SQLite ({found}) can corrupt it; build with 3.51.3 or newer");
-        return Err(place.unusable(&why));
-    }
+    new_enough(rusqlite::version_number()).map_err(|why| place.unusable(&why))?;
     let mut conn = connect(place)?;
     let id = ours(&mut conn, place)?;
     settle_wal(&mut conn, place)?;
@@ -82,9 +85,13 @@ fn waits() -> impl FnMut(i32) -> bool + Send + 'static {
         if tries == 0 {
             since = Instant::now();
         }
-        std::thread::sleep(if tries < 200 { Duration::from_micros(200) } else { Duration::from_millis(1) });
+        std::thread::sleep(pause(tries));
         since.elapsed() < Duration::from_secs(10)
     }
+}
+
+const fn pause(tries: i32) -> Duration {
+    if tries < 200 { Duration::from_micros(200) } else { Duration::from_millis(1) }
 }
 
 /// Makes the tables in an empty file; in any other, sees that it is ours and of a format known here.
@@ -197,4 +204,23 @@ fn refused(place: &Place, error: &rusqlite::Error) -> StoreError {
         _ => error.to_string(),
     };
     place.unusable(&why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f16_a_sqlite_that_can_corrupt_the_file_is_refused() {
+        assert!(new_enough(3_051_002).unwrap_err().contains("3.51.3"));
+        new_enough(3_051_003).unwrap();
+        new_enough(rusqlite::version_number()).unwrap();
+    }
+
+    #[test]
+    fn f02_a_second_process_is_not_starved_by_a_growing_wait() {
+        assert_eq!(pause(0), Duration::from_micros(200));
+        assert_eq!(pause(199), Duration::from_micros(200));
+        assert_eq!(pause(i32::MAX), Duration::from_millis(1));
+    }
 }

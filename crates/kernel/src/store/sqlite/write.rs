@@ -13,6 +13,8 @@ use super::head::{self, RowHead, int};
 use super::schema::CHUNK;
 use crate::ids::{Digest, Epoch, LogKey, Nonce, Seq, SharedLog};
 
+const INSERT: &str = "INSERT INTO record (id, s, seq, epoch, prev, frame) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
 /// Logs remembered between groups; each costs about 1.5 KB at most.
 const REMEMBERED: usize = 4096;
 
@@ -114,6 +116,36 @@ impl SqliteBackend {
         self.logs.get(log).ok_or_else(|| StoreError::Io(format!("{log} was not kept")))
     }
 
+    /// A step that is one record and nothing else, which is most of them: its one statement is undone by SQLite alone when it fails, so
+    /// it needs no savepoint. `None` for every other step.
+    fn insert_alone(&mut self, write: &Write<'_>) -> Option<Result<(), WriteError>> {
+        let [frame] = write.frames else { return None };
+        let id = self.last_id? + 1;
+        let known = self.logs.get_mut(write.log)?;
+        let s = known.s?;
+        let (before, after) = (&known.state, &write.after);
+        let same = before.end == after.end && before.moved == after.moved && before.removed == after.removed;
+        if !same || write.erase || write.run.is_some() || frame.seq.0.is_multiple_of(CHUNK) {
+            return None;
+        }
+        let row = Row { epoch: before.epoch, nonce: before.nonce, seq: before.seq };
+        let written = self.conn.prepare_cached(INSERT).and_then(|mut insert| {
+            insert.execute((id, s, int(frame.seq.0), int(after.epoch.0), known.last, &frame.bytes[..]))
+        });
+        if let Err(error) = written {
+            let why = error.to_string();
+            // Some errors (a full disk, memory) roll the whole transaction back by themselves.
+            return Some(Err(if self.conn.is_autocommit() { WriteError::Group(why) } else { WriteError::Step(why) }));
+        }
+        known.last = id;
+        known.tail.push(id);
+        known.state = after.clone();
+        known.row.get_or_insert(row);
+        self.last_id = Some(id);
+        self.dirty.push(write.log.clone());
+        Some(Ok(()))
+    }
+
     /// The steps of `write`, inside its savepoint. Answers what the logs are then.
     fn insert(&mut self, writes: &[Write<'_>]) -> Result<(Vec<(LogKey, Known)>, i64), Fault> {
         let mut id = self.last_id.unwrap_or_default();
@@ -131,11 +163,14 @@ impl SqliteBackend {
             }
             for frame in write.frames {
                 id += 1;
-                self.conn
-                    .prepare_cached(
-                        "INSERT INTO record (id, s, seq, epoch, prev, frame) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    )?
-                    .execute((id, s, int(frame.seq.0), int(write.after.epoch.0), known.last, &frame.bytes[..]))?;
+                self.conn.prepare_cached(INSERT)?.execute((
+                    id,
+                    s,
+                    int(frame.seq.0),
+                    int(write.after.epoch.0),
+                    known.last,
+                    &frame.bytes[..],
+                ))?;
                 known.last = id;
                 known.tail.push(id);
                 if frame.seq.0.is_multiple_of(CHUNK) {
@@ -224,6 +259,11 @@ impl Backend for SqliteBackend {
     }
 
     fn write(&mut self, writes: &[Write<'_>]) -> Result<(), WriteError> {
+        if let [write] = writes
+            && let Some(done) = self.insert_alone(write)
+        {
+            return done;
+        }
         let begun = self.conn.prepare_cached("SAVEPOINT step").and_then(|mut begin| begin.execute(()));
         begun.map_err(|error| WriteError::Group(error.to_string()))?;
         let inserted = self.insert(writes).and_then(|done| {
