@@ -23,7 +23,7 @@ use crate::tools::Answer;
 
 const PATH: &str = "/call";
 /// How long an answer is waited for before the script has to ask again; its runtime gives up after 300 s.
-const WAIT: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_secs(10);
 /// The largest request, in bytes: a call's arguments.
 const LARGEST: usize = 64 * 1024 * 1024;
 /// A connection that does not say what it wants by then is not the script's.

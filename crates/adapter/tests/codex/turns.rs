@@ -1,5 +1,8 @@
 //! A turn from its message to the idle program.
 
+use std::time::Duration;
+
+use agentrun_adapter::process::{Epochs, sweep};
 use agentrun_adapter::{JournalError, TurnEnd};
 use agentrun_kernel::Body;
 use agentrun_testing::script::Step;
@@ -124,6 +127,26 @@ async fn b70_a_built_in_is_an_intent_before_it_runs_and_an_outcome_with_the_text
     assert!(!environment.contains("made-up-key"), "{environment}");
     assert!(environment.contains(&owner.marker.session), "a command carries the mark: {environment}");
     owner.close().await;
+    rig.assert_valid().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b70_a_command_that_runs_on_behind_its_result_has_that_result_for_an_outcome_and_ends_with_the_program() {
+    let command = json!({"cmd": "echo begun; sleep 300", "yield_time_ms": 500});
+    let rig = Rig::new(vec![calls(&[("exec_command", command)]), Step::says("done")]).with_builtins(&["exec_command"]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("look").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    let outcomes = rig.outcomes().await;
+    let shown = result_sent(&rig.model.requests()[1], "call_exec_command_0");
+    assert!(matches!(&outcomes[..], [(_, _, text)] if shown == text.as_str()), "{shown} is not {outcomes:?}");
+    assert!(shown.as_str().unwrap().contains("begun"), "{shown}");
+    let marker = owner.marker.clone();
+    owner.close().await;
+    let left = sweep(&marker, Epochs::UpTo, Duration::from_secs(20)).await.unwrap();
+    assert!(left.is_empty(), "left running: {left:?}");
+    assert_eq!(rig.model.requests().len(), 2);
     rig.assert_valid().await;
 }
 

@@ -32,6 +32,8 @@ const KEY: &str = "made-up-key-0001";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Answers,
+    /// Answers, after this long.
+    Takes(Duration),
     /// Begins and never ends.
     Hangs,
     /// As the runner does when it drains.
@@ -93,6 +95,9 @@ impl ToolHost for Host {
         drop(call);
         if tool == "work" {
             self.begun.notify_one();
+            if let Work::Takes(long) = self.work {
+                tokio::time::sleep(long).await;
+            }
             if self.work == Work::Hangs {
                 std::future::pending::<()>().await;
             }

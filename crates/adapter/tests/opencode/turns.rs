@@ -1,9 +1,12 @@
 //! A turn from its message to the idle program.
 
+use std::time::Duration;
+
 use agentrun_adapter::{JournalError, ModelApi, TurnEnd};
-use agentrun_kernel::Body;
+use agentrun_kernel::{Body, StopLevel, Why};
 use agentrun_testing::script::Step;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::rig::{Rig, Work, calls, result_sent, texts, times_sent};
 
@@ -164,4 +167,57 @@ async fn anthropic_messages_carry_a_turn_too() {
     drop(barrier);
     owner.close().await;
     rig.assert_valid().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f24_a_tool_that_takes_longer_than_one_asking_is_asked_for_again_and_runs_once() {
+    let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")]);
+    // An asking ends after 10 s.
+    let mut owner = rig.own(Work::Takes(Duration::from_secs(13)), &[]).await;
+    let turn = owner.place("do it").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    assert_eq!(owner.calls().len(), 1);
+    assert_eq!(result_sent(&rig.model.requests()[1], "call_work_0"), "work done");
+    owner.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_endpoint_of_the_tools_answers_nobody_but_the_script() {
+    let rig = Rig::new(vec![calls(&[("work", json!({}))])]);
+    let mut owner = rig.own(Work::Hangs, &[]).await;
+    let turn = owner.place("do it").await;
+    let (host, stop, script) = (owner.host.clone(), owner.stop.clone(), owner.home().join("agentrun.js"));
+    let asking = tokio::spawn(async move {
+        host.begun.notified().await;
+        let script = std::fs::read_to_string(script).unwrap();
+        let host: Value =
+            serde_json::from_str(script.lines().next().unwrap().strip_prefix("const host = ").unwrap()).unwrap();
+        let (token, url) = (host["token"].as_str().unwrap(), host["url"].as_str().unwrap());
+        let address = url.strip_prefix("http://").unwrap().strip_suffix("/call").unwrap();
+        let call = r#"{"tool":"work","args":{},"message":"msg_x","call":"c"}"#;
+        let mut answers = Vec::new();
+        for (host, path, token, body) in [
+            (address, "/call", "wrong", call),
+            ("example.com", "/call", token, call),
+            (address, "/", token, call),
+            (address, "/call", token, "no json"),
+            (address, "/call", token, r#"{"tool":"work","args":{}}"#),
+        ] {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let length = body.len();
+            let request = format!(
+                "POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            );
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answers.push(answer.split(' ').nth(1).unwrap().to_owned());
+        }
+        stop.raise(StopLevel::Kill, Why::Host);
+        answers
+    });
+    let _ = owner.session.run_turn(turn).await.unwrap();
+    assert_eq!(asking.await.unwrap(), ["401", "421", "404", "400", "400"]);
+    assert_eq!(owner.calls().len(), 1, "nothing was run");
 }
