@@ -108,6 +108,29 @@ fn b96_no_crate_of_ours_imports_an_application_host() {
     }
 }
 
+/// A process that kills itself at a named point is for the sweep's own build alone.
+#[test]
+fn only_the_sweep_turns_crossings_on() {
+    let mut on = Vec::new();
+    for package in metadata()["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        for (feature, enables) in package["features"].as_object().unwrap() {
+            for enabled in enables.as_array().unwrap().iter().map(|it| it.as_str().unwrap()) {
+                if enabled.ends_with("crossings") || enabled == "sweep" || enabled.ends_with("/sweep") {
+                    on.push(format!("{name}/{feature} by {enabled}"));
+                }
+            }
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let features = dependency["features"].as_array().unwrap();
+            if features.iter().any(|feature| feature == "crossings" || feature == "sweep") {
+                on.push(format!("{name} by its dependency {}", dependency["name"]));
+            }
+        }
+    }
+    assert_eq!(on, ["agentrun-testing/sweep by agentrun-kernel/crossings"]);
+}
+
 #[test]
 fn every_crate_takes_the_workspaces_lints() {
     for package in metadata()["packages"].as_array().unwrap() {

@@ -1,6 +1,6 @@
 //! The suite proven: a store that keeps every promise passes every case, and each store that breaks one is caught by the case that says so.
 
-use agentrun_testing::suites::store::{Options, SCHEDULES, conform_with};
+use agentrun_testing::suites::store::{Options, conform_with};
 
 use crate::toy::{Flaw, toy};
 
@@ -30,7 +30,7 @@ const MUTANTS: &[(Flaw, &str)] = &[
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_written_outside_the_kernel_conforms() {
-    crate::conforms("a toy", SCHEDULES, crate::leaving::CASES, || toy(Flaw::None)).await;
+    crate::conforms("a toy", crate::schedules(2_000), crate::leaving::CASES, || toy(Flaw::None)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,7 +17,7 @@ async fn the_sled_store_conforms() {
         "f17_a_refusal_rests_on_a_durable_epoch",
         "f17_a_conflict_rests_on_a_durable_record",
     ];
-    crate::conforms("SledStore", crate::schedules(4_000), &skipped, || {
+    crate::conforms("SledStore", crate::schedules(3_000), &skipped, || {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("store");
         Data::new(move || Ok(Arc::new(SledStore::open(&path)?))).leaving().keep(folder)

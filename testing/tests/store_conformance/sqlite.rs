@@ -18,7 +18,7 @@ async fn the_sqlite_store_conforms() {
         "f17_a_refusal_rests_on_a_durable_epoch",
         "f17_a_conflict_rests_on_a_durable_record",
     ];
-    crate::conforms("SqliteStore", crate::schedules(4_000), &skipped, || {
+    crate::conforms("SqliteStore", crate::schedules(3_000), &skipped, || {
         let folder = TempDir::new().unwrap();
         in_folder(folder.path()).keep(folder)
     })
