@@ -66,7 +66,8 @@ impl AgentAdapter for Deaf {
                 restores_responses: false,
                 builtins: Built::Neither,
             },
-            how_to_get: "it is here",
+            speaks: &[],
+            program: None,
         }
     }
     fn history(&self) -> &dyn NativeHistory {

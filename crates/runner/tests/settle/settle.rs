@@ -207,7 +207,8 @@ async fn b29_a_session_of_another_harness_is_refused_and_not_read() {
                     restores_responses: false,
                     builtins: agentrun_kernel::Built::Neither,
                 },
-                how_to_get: "it is here",
+                speaks: &[],
+                program: None,
             }
         }
         fn history(&self) -> &dyn agentrun_adapter::NativeHistory {
