@@ -282,3 +282,16 @@ fn a_stream_that_is_no_rollout_and_a_second_rollout_are_named_and_not_guessed_ab
         assert!(CodexHistory.survey(&files).is_err(), "{second}");
     }
 }
+
+#[test]
+fn b56_the_models_last_words_are_those_it_ended_the_turn_with_and_none_that_no_model_said() {
+    let words = |files: &RecordedFiles| CodexHistory.last_words(files).unwrap();
+    assert_eq!(words(&files(&recorded("ended"))).as_deref(), Some("done"));
+    for name in ["killed_in_call", "killed_in_request"] {
+        let mut files = files(&recorded(name));
+        assert_eq!(words(&files), None, "{name}");
+        repair(&mut files, &[Repair::EndTurn], &no_response);
+        assert_eq!(words(&files), None, "{name}: the words that end it are ours");
+    }
+    assert_eq!(words(&RecordedFiles::default()), None);
+}

@@ -259,3 +259,16 @@ fn f33_a_recovery_that_is_cut_after_any_line_of_its_repair_comes_to_the_same_end
         assert_eq!(survey(&cut), survey(&whole), "cut at {at}");
     }
 }
+
+#[test]
+fn b56_the_models_last_words_are_those_it_ended_the_turn_with_and_none_that_no_model_said() {
+    let words = |files: &RecordedFiles| OpenCodeHistory.last_words(files).unwrap();
+    assert_eq!(words(&of("ended")).as_deref(), Some("done"));
+    for name in ["killed_in_call", "killed_in_request"] {
+        let mut files = of(name);
+        assert_eq!(words(&files), None, "{name}");
+        repair(&mut files, &[Repair::EndTurn], &none);
+        assert_eq!(words(&files), None, "{name}: the words that end it are ours");
+    }
+    assert_eq!(words(&RecordedFiles::default()), None);
+}

@@ -66,6 +66,12 @@ impl NativeHistory for CodexHistory {
         let write = mend.into_write().map(|(offset, bytes)| NativeWrite { stream, offset, bytes: Arc::from(bytes) });
         Ok(write.into_iter().collect())
     }
+
+    fn last_words(&self, files: &dyn NativeFiles) -> Result<Option<String>, HistoryError> {
+        let Some((_, rollout)) = rollout(files)? else { return Ok(None) };
+        // Ours, in the model's place, are no words of the model's.
+        Ok(rollout.last_words().filter(|words| *words != TURN_ENDED).map(str::to_owned))
+    }
 }
 
 /// The session's rollout among the streams. One that was emptied, because nobody had spoken in it, is none.

@@ -52,6 +52,8 @@ enum What {
     ModelItem {
         id: Option<String>,
         call: Option<Call>,
+        /// What it says, if it is a message.
+        words: Option<String>,
     },
     /// The result of a call.
     Output {
@@ -230,6 +232,17 @@ impl Rollout {
         over
     }
 
+    /// What the model said last in the newest turn, when nothing it did stands behind it.
+    pub(super) fn last_words(&self) -> Option<&str> {
+        let behind = self.lines.iter().rev().take_while(|line| !matches!(line.what, What::Taken { .. }));
+        let mut items = behind.filter_map(|line| match &line.what {
+            What::ModelItem { call, words, .. } => Some((call.is_some(), words.as_deref())),
+            What::Output { .. } => Some((true, None)),
+            _ => None,
+        });
+        items.find_map(|(calls, words)| (calls || words.is_some()).then_some(words)).flatten()
+    }
+
     fn turn(&self) -> Option<&str> {
         self.lines.iter().rev().find_map(|line| match &line.what {
             What::TurnBegan { turn } => Some(turn.as_str()),
@@ -276,14 +289,21 @@ fn what(kind: &str, payload: &Map<String, Value>) -> What {
                 serde_json::from_str(said).unwrap_or_else(|_| Value::from(said))
             };
             let call = Call { id, name: own("name").unwrap_or_default(), arguments, custom };
-            What::ModelItem { id: own("id"), call: Some(call) }
+            What::ModelItem { id: own("id"), call: Some(call), words: None }
         }
         ("response_item", "function_call_output" | "custom_tool_call_output") => {
             own("call_id").map_or(What::Other, |call| What::Output { call })
         }
-        ("response_item", _) => What::ModelItem { id: own("id"), call: None },
+        ("response_item", "message") => What::ModelItem { id: own("id"), call: None, words: Some(words(payload)) },
+        ("response_item", _) => What::ModelItem { id: own("id"), call: None, words: None },
         _ => What::Other,
     }
+}
+
+/// What a message says, its parts together.
+fn words(message: &Map<String, Value>) -> String {
+    let parts = message.get("content").and_then(Value::as_array).into_iter().flatten();
+    parts.filter_map(|part| text(part, "text")).collect()
 }
 
 /// Lines to add to a rollout. Each call looks at what is there already, so that a repair cut in the middle and begun again adds nothing

@@ -59,6 +59,14 @@ impl NativeHistory for OpenCodeHistory {
             write.map(|(offset, bytes)| NativeWrite { stream: STREAM.to_owned(), offset, bytes: Arc::from(bytes) });
         Ok(write.into_iter().collect())
     }
+
+    fn last_words(&self, files: &dyn NativeFiles) -> Result<Option<String>, HistoryError> {
+        let Some(timeline) = read(files)? else { return Ok(None) };
+        let Some(user) = timeline.last_user() else { return Ok(None) };
+        let last = timeline.answers(&user.id, 0).next_back().filter(|row| row.calls().next().is_none());
+        // Ours, in the model's place, are no words of the model's.
+        Ok(last.map(super::timeline::Row::text).filter(|words| !words.is_empty() && words != TURN_ENDED))
+    }
 }
 
 /// The session's log among the streams.
