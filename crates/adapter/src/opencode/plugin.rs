@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use crate::seat::ModelApi;
 use crate::tools::ToolSpec;
 
 /// Where the script asks.
@@ -12,12 +13,13 @@ pub(super) struct Endpoint<'a> {
 }
 
 /// The script for these tools.
-pub(super) fn script(endpoint: &Endpoint<'_>, system: &[String], tools: &[ToolSpec]) -> String {
+pub(super) fn script(endpoint: &Endpoint<'_>, api: ModelApi, system: &[String], tools: &[ToolSpec]) -> String {
     let tools: Vec<_> = tools
         .iter()
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "schema": tool.input_schema }))
         .collect();
-    let host = json!({ "url": endpoint.url, "token": endpoint.token, "system": system.join("\n\n"), "tools": tools });
+    let host = json!({ "url": endpoint.url, "token": endpoint.token, "system": system.join("\n\n"), "tools": tools,
+        "unbounded": api == ModelApi::ChatCompletions });
     // JSON is an expression of the language as it stands.
     format!("const host = {host}\n{SCRIPT}")
 }
@@ -76,8 +78,10 @@ export default async () => {
     async "chat.message"() {
       over = false
     },
-    // The value is delivered: no request follows, and the host aborts what waits here.
-    async "chat.params"() {
+    async "chat.params"(input, output) {
+      // Newer models of this API refuse the member it would be sent in; the host bounds what an answer may cost.
+      if (host.unbounded) output.maxOutputTokens = undefined
+      // The value is delivered: no request follows, and the host aborts what waits here.
       if (over) await new Promise(() => {})
     },
   }
@@ -92,7 +96,7 @@ mod tests {
     fn a_tool_is_written_into_the_script_as_data_and_cannot_leave_its_string() {
         let nasty = "\"; throw 1; //\n`${x}`";
         let spec = ToolSpec { name: "t".to_owned(), description: nasty.to_owned(), input_schema: json!({}) };
-        let script = script(&Endpoint { url: "http://127.0.0.1:1/", token: "tok" }, &[], &[spec]);
+        let script = script(&Endpoint { url: "http://127.0.0.1:1/", token: "tok" }, ModelApi::Messages, &[], &[spec]);
         let (first, _) = script.split_once('\n').unwrap();
         let host: serde_json::Value = serde_json::from_str(first.strip_prefix("const host = ").unwrap()).unwrap();
         assert_eq!(host["tools"][0]["description"], nasty);

@@ -63,7 +63,7 @@ impl OpenCodeSession {
             .map_err(|error| spawn_error(format!("the endpoint for OpenCode's tools cannot be opened: {error}")))?;
         let specs = self.offered.specs();
         let endpoint = Endpoint { url: &callback.url, token: &token };
-        let plugin = plugin::script(&endpoint, &checked.plan.system, specs);
+        let plugin = plugin::script(&endpoint, *api, &checked.plan.system, specs);
         let launch = Launch {
             home: &self.seat.dirs.home,
             tmp: &self.seat.dirs.tmp,
