@@ -355,6 +355,10 @@ async fn not_ready(child: Dialogue, error: NotReady) -> AdapterError {
 async fn failed(child: Dialogue, kind: AdapterErrorKind, message: impl Into<String>) -> AdapterError {
     let by_itself = matches!(kind, AdapterErrorKind::Exited { .. });
     let ended = child.end(if by_itself { LAST_WORDS } else { Duration::ZERO }).await;
+    let mut message = message.into();
+    if let Some(code) = ended.code.filter(|_| by_itself) {
+        message = format!("{message} (exit code {code})");
+    }
     let kind = if by_itself { AdapterErrorKind::Exited { code: ended.code } } else { kind };
-    AdapterError { kind, message: message.into(), stderr_tail: ended.stderr_tail }
+    AdapterError { kind, message, stderr_tail: ended.stderr_tail }
 }

@@ -12,6 +12,7 @@ mod harness;
 mod killed;
 mod moments;
 mod processes;
+mod programs;
 mod submit;
 mod takeover;
 mod upstream;
