@@ -28,6 +28,8 @@ const SCRIPT: &str = r#"
 // Written anew at each start by agentrun.
 const whole = new Map()
 let over = false
+let failed
+const calling = new Set()
 
 // Asked in pieces: the runtime ends any request after 300 seconds, whatever it is told, and a tool may take longer.
 async function call(tool, args, context) {
@@ -77,12 +79,24 @@ export default async () => {
     },
     async "chat.message"() {
       over = false
+      failed = undefined
+      calling.clear()
+    },
+    // Both would be one more paid request, and no setting turns them off: another try after a failure, and asking on after an answer that
+    // ended without a reason. Told in here, before the request is made; the host, which looks from outside, may be later.
+    async event({ event: { type, properties } }) {
+      if (type === "session.status" && properties.status.type === "retry")
+        failed = properties.status.message || "the request failed"
+      if (type === "message.part.updated" && properties.part.type === "tool") calling.add(properties.part.messageID)
+      if (type === "message.updated" && properties.info.finish === "unknown" && !calling.has(properties.info.id))
+        failed = "the model's answer ended without a reason"
     },
     async "chat.params"(input, output) {
       // Newer models of this API refuse the member it would be sent in; the host bounds what an answer may cost.
       if (host.unbounded) output.maxOutputTokens = undefined
       // The value is delivered: no request follows, and the host aborts what waits here.
       if (over) await new Promise(() => {})
+      if (failed) throw new Error(failed)
     },
   }
 }
