@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{DriveError, Durability, Message};
+use agentrun_kernel::{DriveError, Durability, Message, StopLevel};
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -241,7 +241,15 @@ impl AdapterSession for CodexSession {
         });
         let mut program = match self.running.take() {
             Some(program) => program,
-            None => self.start().await?,
+            None => {
+                let mut cut = stop.clone();
+                tokio::select! {
+                    biased;
+                    // Dropping the start ends what it started; nothing was placed.
+                    level = cut.reached(StopLevel::Interrupt) => return Ok(TurnEnd::Stopped(level)),
+                    started = self.start() => started?,
+                }
+            }
         };
         let input = match start {
             Start::Place(ticket) => match ticket.place().await {
