@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{DriveError, Durability, Message};
+use agentrun_kernel::{DriveError, Durability, Message, StopLevel};
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -241,7 +241,15 @@ impl AdapterSession for CodexSession {
         });
         let mut program = match self.running.take() {
             Some(program) => program,
-            None => self.start().await?,
+            None => {
+                let mut cut = stop.clone();
+                tokio::select! {
+                    biased;
+                    // Dropping the start ends what it started; nothing was placed.
+                    level = cut.reached(StopLevel::Interrupt) => return Ok(TurnEnd::Stopped(level)),
+                    started = self.start() => started?,
+                }
+            }
         };
         let input = match start {
             Start::Place(ticket) => match ticket.place().await {
@@ -355,6 +363,10 @@ async fn not_ready(child: Dialogue, error: NotReady) -> AdapterError {
 async fn failed(child: Dialogue, kind: AdapterErrorKind, message: impl Into<String>) -> AdapterError {
     let by_itself = matches!(kind, AdapterErrorKind::Exited { .. });
     let ended = child.end(if by_itself { LAST_WORDS } else { Duration::ZERO }).await;
+    let mut message = message.into();
+    if let Some(code) = ended.code.filter(|_| by_itself) {
+        message = format!("{message} (exit code {code})");
+    }
     let kind = if by_itself { AdapterErrorKind::Exited { code: ended.code } } else { kind };
-    AdapterError { kind, message: message.into(), stderr_tail: ended.stderr_tail }
+    AdapterError { kind, message, stderr_tail: ended.stderr_tail }
 }

@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use crate::seat::ModelApi;
 use crate::tools::ToolSpec;
 
 /// Where the script asks.
@@ -12,12 +13,13 @@ pub(super) struct Endpoint<'a> {
 }
 
 /// The script for these tools.
-pub(super) fn script(endpoint: &Endpoint<'_>, system: &[String], tools: &[ToolSpec]) -> String {
+pub(super) fn script(endpoint: &Endpoint<'_>, api: ModelApi, system: &[String], tools: &[ToolSpec]) -> String {
     let tools: Vec<_> = tools
         .iter()
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "schema": tool.input_schema }))
         .collect();
-    let host = json!({ "url": endpoint.url, "token": endpoint.token, "system": system.join("\n\n"), "tools": tools });
+    let host = json!({ "url": endpoint.url, "token": endpoint.token, "system": system.join("\n\n"), "tools": tools,
+        "unbounded": api == ModelApi::ChatCompletions });
     // JSON is an expression of the language as it stands.
     format!("const host = {host}\n{SCRIPT}")
 }
@@ -26,6 +28,8 @@ const SCRIPT: &str = r#"
 // Written anew at each start by agentrun.
 const whole = new Map()
 let over = false
+let failed
+const calling = new Set()
 
 // Asked in pieces: the runtime ends any request after 300 seconds, whatever it is told, and a tool may take longer.
 async function call(tool, args, context) {
@@ -75,10 +79,24 @@ export default async () => {
     },
     async "chat.message"() {
       over = false
+      failed = undefined
+      calling.clear()
     },
-    // The value is delivered: no request follows, and the host aborts what waits here.
-    async "chat.params"() {
+    // Both would be one more paid request, and no setting turns them off: another try after a failure, and asking on after an answer that
+    // ended without a reason. Told in here, before the request is made; the host, which looks from outside, may be later.
+    async event({ event: { type, properties } }) {
+      if (type === "session.status" && properties.status.type === "retry")
+        failed = properties.status.message || "the request failed"
+      if (type === "message.part.updated" && properties.part.type === "tool") calling.add(properties.part.messageID)
+      if (type === "message.updated" && properties.info.finish === "unknown" && !calling.has(properties.info.id))
+        failed = "the model's answer ended without a reason"
+    },
+    async "chat.params"(input, output) {
+      // Newer models of this API refuse the member it would be sent in; the host bounds what an answer may cost.
+      if (host.unbounded) output.maxOutputTokens = undefined
+      // The value is delivered: no request follows, and the host aborts what waits here.
       if (over) await new Promise(() => {})
+      if (failed) throw new Error(failed)
     },
   }
 }
@@ -92,7 +110,7 @@ mod tests {
     fn a_tool_is_written_into_the_script_as_data_and_cannot_leave_its_string() {
         let nasty = "\"; throw 1; //\n`${x}`";
         let spec = ToolSpec { name: "t".to_owned(), description: nasty.to_owned(), input_schema: json!({}) };
-        let script = script(&Endpoint { url: "http://127.0.0.1:1/", token: "tok" }, &[], &[spec]);
+        let script = script(&Endpoint { url: "http://127.0.0.1:1/", token: "tok" }, ModelApi::Messages, &[], &[spec]);
         let (first, _) = script.split_once('\n').unwrap();
         let host: serde_json::Value = serde_json::from_str(first.strip_prefix("const host = ").unwrap()).unwrap();
         assert_eq!(host["tools"][0]["description"], nasty);

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
@@ -36,8 +37,7 @@ const LISTENING: &str = "opencode server listening on http://";
 pub(super) struct Server {
     child: Child,
     pub(super) api: Api,
-    /// Something happened in it; or not. Reads decide.
-    pub(super) hint: Arc<Notify>,
+    pub(super) heard: Arc<Heard>,
     hearing: JoinHandle<()>,
     /// Closed when the program goes.
     _callback: Callback,
@@ -47,6 +47,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.hearing.abort();
     }
+}
+
+/// What its live events say: hints. Reads decide.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// Something may have happened.
+    pub(super) hint: Notify,
+    /// Pieces of words that came. They are in no log until their part is whole.
+    pub(super) words: AtomicU64,
 }
 
 /// How it ended.
@@ -83,9 +92,9 @@ impl Server {
         });
         let (kind, what) = match ready.await {
             Ok(Ok((api, version))) if is_version(&version) => {
-                let hint = Arc::new(Notify::new());
-                let hearing = tokio::spawn(hear(api.clone(), hint.clone(), deltas));
-                return Ok(Self { child, api, hint, hearing, _callback: callback });
+                let heard = Arc::new(Heard::default());
+                let hearing = tokio::spawn(hear(api.clone(), heard.clone(), deltas));
+                return Ok(Self { child, api, heard, hearing, _callback: callback });
             }
             Ok(Ok((_, version))) => {
                 (AdapterErrorKind::Protocol, format!("OpenCode's server says its version is `{version}`"))
@@ -168,32 +177,34 @@ async fn failed(mut child: Child, kind: AdapterErrorKind, message: String) -> Ad
 }
 
 /// Hears its live events: each says that something may have happened, and words are shown as they come.
-async fn hear(api: Api, hint: Arc<Notify>, deltas: Deltas) {
+async fn hear(api: Api, heard: Arc<Heard>, deltas: Deltas) {
     loop {
         if let Ok(mut live) = api.live().await {
             let mut line = Vec::new();
             while let Some(Ok(frame)) = live.frame().await {
                 for byte in frame.into_data().unwrap_or_default() {
                     match byte {
-                        b'\n' => heard(&std::mem::take(&mut line), &deltas),
+                        b'\n' => event(&std::mem::take(&mut line), &heard, &deltas),
                         // A line that long is nothing to show.
                         _ if line.len() < 1024 * 1024 => line.push(byte),
                         _ => {}
                     }
                 }
-                hint.notify_one();
             }
         }
+        heard.hint.notify_one();
         tokio::time::sleep(HEAR_AGAIN).await;
     }
 }
 
-fn heard(line: &[u8], deltas: &Deltas) {
+fn event(line: &[u8], heard: &Heard, deltas: &Deltas) {
     let Some(data) = line.strip_prefix(b"data:") else { return };
-    // Most events are not words: looked at before they are parsed.
-    if !data.windows(5).any(|at| at == b"delta") {
+    // Looked at before they are parsed: a part can be megabytes.
+    if !data.windows(18).any(|at| at == b"message.part.delta") {
+        heard.hint.notify_one();
         return;
     }
+    heard.words.fetch_add(1, Ordering::Relaxed);
     let event: Value = serde_json::from_slice(data).unwrap_or_default();
     if *at(&event, "/type") == "message.part.delta" && *at(&event, "/properties/field") == "text" {
         deltas.show(at(&event, "/properties/delta").as_str().unwrap_or_default());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{DriveError, Durability, Message};
+use agentrun_kernel::{DriveError, Durability, Message, StopLevel};
 use async_trait::async_trait;
 use serde_json::json;
 
@@ -63,7 +63,7 @@ impl OpenCodeSession {
             .map_err(|error| spawn_error(format!("the endpoint for OpenCode's tools cannot be opened: {error}")))?;
         let specs = self.offered.specs();
         let endpoint = Endpoint { url: &callback.url, token: &token };
-        let plugin = plugin::script(&endpoint, &checked.plan.system, specs);
+        let plugin = plugin::script(&endpoint, *api, &checked.plan.system, specs);
         let launch = Launch {
             home: &self.seat.dirs.home,
             tmp: &self.seat.dirs.tmp,
@@ -177,12 +177,26 @@ impl AdapterSession for OpenCodeSession {
         let Turn { start, stop, recovery_note } = turn;
         let mut server = match self.server.take() {
             Some(server) => server,
-            None => self.start().await?,
+            None => {
+                // It takes seconds to listen: a stop is not kept waiting, and a start that is let go is ended by its guard.
+                let mut rises = stop.clone();
+                let started = tokio::select! {
+                    started = self.start() => Ok(started?),
+                    level = rises.reached(StopLevel::Drain) => Err(level),
+                };
+                match started {
+                    Ok(server) => server,
+                    Err(level) => {
+                        self.mirror.detach();
+                        return Ok(TurnEnd::Stopped(level));
+                    }
+                }
+            }
         };
         // Its exit ends every read, so it is heard before the reads' own errors are believed.
         match self.turn(&mut server, start, &recovery_note, StopTurn(stop)).await {
             Ok(TurnEnd::Stopped(level)) => {
-                self.end(server, level < agentrun_kernel::StopLevel::Kill).await;
+                self.end(server, level < StopLevel::Kill).await;
                 Ok(TurnEnd::Stopped(level))
             }
             Ok(end) => {

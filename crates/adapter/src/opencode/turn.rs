@@ -9,6 +9,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentrun_kernel::{StopLevel, StopSignal};
@@ -89,7 +90,7 @@ impl Running<'_> {
         tokio::pin!(lost);
         self.place(&api).await?;
         let (mut placings, mut placed) = (1, Instant::now());
-        let (mut idle_since, mut changed, mut seen) = (None::<Instant>, Instant::now(), 0);
+        let (mut idle_since, mut changed, mut seen) = (None::<Instant>, Instant::now(), (0, 0));
         let mut aborted: Option<(Aborted, Instant)> = None;
         loop {
             let look = self.look().await?;
@@ -98,8 +99,9 @@ impl Running<'_> {
                 return Err(unwind(restart));
             }
             let now = Instant::now();
-            if look.next != seen || calls.in_flight > 0 {
-                (seen, changed) = (look.next, now);
+            let so_far = (look.next, self.server.heard.words.load(Ordering::Relaxed));
+            if so_far != seen || calls.in_flight > 0 {
+                (seen, changed) = (so_far, now);
             }
             let level = self.stop.level();
             let quiet = calls.in_flight == 0;
@@ -115,6 +117,8 @@ impl Running<'_> {
                 }
                 match &look.standing {
                     Standing::Answered => return Ok(TurnEnd::Idle),
+                    // Its next request was refused because it is to stop.
+                    Standing::Failed { .. } if level >= StopLevel::Drain => return Ok(TurnEnd::Stopped(level)),
                     Standing::Failed { status, message } => {
                         return Ok(TurnEnd::Failed { status: *status, message: message.clone() });
                     }
@@ -167,12 +171,12 @@ impl Running<'_> {
             }
             let deadline = aborted.as_ref().map(|(_, deadline)| *deadline);
             let mut rises = self.stop.clone();
-            let hint = self.server.hint.clone();
+            let heard = self.server.heard.clone();
             tokio::select! {
                 restart = &mut lost => return Err(unwind(restart)),
                 _ = rises.reached(above(level)) => {}
                 () = self.offered.changed.notified() => {}
-                () = hint.notified() => tokio::time::sleep(REST).await,
+                () = heard.hint.notified() => tokio::time::sleep(REST).await,
                 () = tokio::time::sleep(LOOK) => {}
                 () = until(deadline) => {}
             }

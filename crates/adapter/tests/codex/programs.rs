@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, sweep};
-use agentrun_adapter::{AdapterError, AdapterErrorKind};
+use agentrun_adapter::{AdapterError, AdapterErrorKind, TurnEnd};
+use agentrun_kernel::{StopLevel, Why};
 use agentrun_testing::script::Step;
 
 use crate::rig::{Rig, Work};
@@ -63,4 +64,22 @@ async fn a_program_that_is_not_there_any_more_is_said_to_be_not_startable() {
     let error = owner.session.run_turn(turn).await.unwrap_err();
     assert!(matches!(error.kind, AdapterErrorKind::Spawn), "{error:?}");
     assert!(error.to_string().contains("program"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b21_a_stop_does_not_wait_for_a_program_that_never_gets_ready() {
+    let rig = Rig::new(vec![Step::says("never asked")]).with_program("touch \"$HOME/started\"; sleep 300 & wait");
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    let (stop, started) = (owner.stop.clone(), owner.home().join("started"));
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        while !started.exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        stop.raise(StopLevel::Kill, Why::Host);
+    });
+    assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Kill));
+    // Its guard may be at it still; what must not be is a survivor.
+    sweep(&owner.marker, Epochs::UpTo, Duration::from_secs(20)).await.unwrap();
+    assert!(owner.drive.with_state(|state| state.open_turn.is_none()), "nothing was placed");
 }

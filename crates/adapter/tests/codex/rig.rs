@@ -162,7 +162,7 @@ pub(crate) struct Owner {
     pub(crate) survey: Survey,
     pub(crate) marker: Marker,
     /// Removed with the owner.
-    _home: TempDir,
+    home: TempDir,
     task: SessionTask,
 }
 
@@ -294,7 +294,7 @@ impl Rig {
         let survey = adapter.history().survey(&files).unwrap();
         let admission = admit(&adapter, &plan, Some(&survey)).await.unwrap();
         let session = adapter.open(admission, seat).await.unwrap();
-        Owner { session, host, drive, stop: StopRaiser::new(), survey, marker, _home: home, task }
+        Owner { session, host, drive, stop: StopRaiser::new(), survey, marker, home, task }
     }
 
     fn store_id(&self) -> String {
@@ -326,6 +326,10 @@ impl Rig {
 }
 
 impl Owner {
+    pub(crate) fn home(&self) -> PathBuf {
+        self.home.path().to_owned()
+    }
+
     /// Accepts `text` and makes the ticket that places it.
     pub(crate) async fn ticket(&self, text: &str) -> PlaceTicket {
         let id = SubmissionId::fresh();

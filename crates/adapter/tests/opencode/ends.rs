@@ -105,3 +105,22 @@ async fn a_model_nobody_answers_for_is_a_failed_turn_and_not_a_hang() {
     assert_eq!(rig.model.requests().len(), 1, "a retry is another paid request");
     owner.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b19_a_stop_while_the_program_starts_is_not_kept_waiting_and_nothing_was_placed() {
+    let rig = Rig::new(vec![Step::says("never asked")]).with_program(r#"echo > "$HOME/begun"; sleep 600"#);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    let (stop, begun) = (owner.stop.clone(), owner.home().join("begun"));
+    tokio::spawn(async move {
+        while !begun.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        stop.raise(StopLevel::Drain, Why::Host);
+    });
+    // Far below what a start may take.
+    let end = tokio::time::timeout(Duration::from_secs(60), owner.session.run_turn(turn)).await;
+    assert_eq!(end.expect("the stop was kept waiting").unwrap(), TurnEnd::Stopped(StopLevel::Drain));
+    assert!(owner.drive.with_state(|state| state.open_turn.is_none()), "nothing was placed");
+    owner.close().await;
+}

@@ -144,6 +144,7 @@ async fn b25_the_model_is_told_what_the_node_says_and_nothing_of_the_work_trees(
     let requests = rig.model.all_requests();
     assert_eq!(requests.len(), 1, "no side call");
     assert_eq!(texts(&requests[0]), ["You are a test.", "do it"]);
+    assert!(requests[0].body.get("max_tokens").is_none(), "newer models refuse it");
     let offered: Vec<_> =
         requests[0].body["tools"].as_array().unwrap().iter().map(|it| it["function"].clone()).collect();
     let names: Vec<_> = offered.iter().map(|it| it["name"].as_str().unwrap()).collect();

@@ -14,6 +14,7 @@ mod later_turns;
 mod moments;
 mod moved;
 mod processes;
+mod programs;
 mod submit;
 mod takeover;
 mod upstream;

@@ -14,6 +14,8 @@ use crate::world::{Running, World, model, prompt_stands_once, submits_after, unt
 cases! {
     codex: c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53,
         c03_a_harness_ended_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53;
+    opencode: c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53,
+        c03_a_harness_ended_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53;
 }
 
 /// Moments of a run; the whole sweep's under `--full`.
