@@ -27,8 +27,9 @@ fn main() {
     let (mut folds, mut both) = (Vec::new(), Vec::new());
     for _ in 0..common::number("rounds", 51) {
         let began = Instant::now();
-        black_box(SessionState::fold(&records));
+        let state = black_box(SessionState::fold(&records));
         folds.push(records.len() as f64 / began.elapsed().as_secs_f64());
+        drop(state);
         let began = Instant::now();
         black_box(SessionState::fold(&read(&frames)));
         both.push(records.len() as f64 / began.elapsed().as_secs_f64());

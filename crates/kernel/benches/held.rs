@@ -14,7 +14,18 @@ async fn main() {
         let folder = common::folder();
         let store = common::open(&scheme, &folder);
         // The store's own caches grow to their bounds with the first sessions, and are no session's.
-        common::fill(&store, 200_000, 250).await;
+        common::fill(&store, common::number("records", 400_000), 250).await;
+        let readers: Vec<_> = (0..common::SESSIONS)
+            .map(|n| {
+                let store = store.clone();
+                tokio::spawn(
+                    async move { read_all::<Body>(&*store, &LogKey::from(&common::key(n))).await.unwrap().len() },
+                )
+            })
+            .collect();
+        for reader in readers {
+            assert!(reader.await.unwrap() > 0);
+        }
         let mut writers = Vec::new();
         for n in 0..sessions {
             let key = common::key(1_000_000 + n);

@@ -68,12 +68,20 @@ fn mutants(invariant: Invariant) -> Vec<Log> {
             done().and(tool("a")),
             done().begun("a", Request, Replay::Never),
             done().and(submission("w", Source::Nudge)).and(placed("m2", "t2", &["w"], &[])),
+            done().and(candidate(1, "a")),
+            Log::in_turn().and(delivered()).and(candidate(1, "a")),
+            done()
+                .and(submission("w", Source::Person))
+                .and(placed("m2", "t2", &["w"], &[]))
+                .begun("a", Submit, Replay::Safe)
+                .and(candidate(1, "a")),
         ],
         Invariant::OneVerdict => vec![
             Log::in_turn().and(verdict(1, true)),
             Log::in_turn().and(candidate(2, "a")),
             Log::in_turn().and(candidate(1, "a")).and(candidate(2, "b")),
             Log::in_turn().and(candidate(1, "a")).and(verdict(2, true)),
+            Log::in_turn().and(candidate(1, "a")).and(delivered()),
             Log::in_turn().and(candidate(1, "a")).and(verdict(1, false)).and(verdict(1, true)),
             Log::in_turn().and(candidate(1, "a")).and(verdict(1, false)).and(candidate(1, "a")),
         ],
@@ -106,24 +114,57 @@ fn mutants(invariant: Invariant) -> Vec<Log> {
     }
 }
 
-const ALL: [Invariant; 12] = [
-    Invariant::Order,
-    Invariant::BoundFirst,
-    Invariant::OneIntent,
-    Invariant::OneOutcome,
-    Invariant::OneMessage,
-    Invariant::OneTurn,
-    Invariant::DeliveredOnce,
-    Invariant::OneVerdict,
-    Invariant::HoldAndQuote,
-    Invariant::NativeExtent,
-    Invariant::Ended,
-    Invariant::OneSubmission,
-];
+/// The invariant declared behind this one. A new one does not compile without its place here.
+fn behind(invariant: Invariant) -> Option<Invariant> {
+    use Invariant as I;
+    match invariant {
+        I::Order => Some(I::BoundFirst),
+        I::BoundFirst => Some(I::OneIntent),
+        I::OneIntent => Some(I::OneOutcome),
+        I::OneOutcome => Some(I::OneMessage),
+        I::OneMessage => Some(I::OneTurn),
+        I::OneTurn => Some(I::DeliveredOnce),
+        I::DeliveredOnce => Some(I::OneVerdict),
+        I::OneVerdict => Some(I::HoldAndQuote),
+        I::HoldAndQuote => Some(I::NativeExtent),
+        I::NativeExtent => Some(I::Ended),
+        I::Ended => Some(I::OneSubmission),
+        I::OneSubmission => None,
+    }
+}
+
+/// What the numbered invariants of a session's log are checked as. What a log alone cannot show is the drive's to keep: that nothing runs before
+/// its intent (2), that the text placed is the text sent (3), that a hold shares its intent's batch (6), that the bytes explain the
+/// intent (7); see `b50_…`, `inv3_…`, `inv6_…` and `inv7_…` of the drive. The eighth is that each mutant's log is legal up to its last record.
+fn numbered(number: u8) -> &'static [Invariant] {
+    use Invariant as I;
+    match number {
+        1 => &[I::Order, I::BoundFirst],
+        2 => &[I::OneIntent, I::OneOutcome],
+        3 => &[I::OneMessage, I::OneSubmission, I::OneTurn],
+        4 => &[I::OneTurn],
+        5 => &[I::DeliveredOnce, I::OneVerdict, I::Ended],
+        6 => &[I::HoldAndQuote],
+        7 => &[I::NativeExtent],
+        other => panic!("no invariant {other}"),
+    }
+}
+
+#[test]
+fn every_invariant_is_listed_is_one_of_the_numbered_ones_and_has_a_mutant() {
+    let declared: Vec<_> = std::iter::successors(Some(Invariant::Order), |last| behind(*last)).collect();
+    assert_eq!(declared, Invariant::ALL, "in the order of the declaration");
+    let numbered: Vec<_> = (1..=7).flat_map(numbered).collect();
+    for invariant in Invariant::ALL {
+        assert!(numbered.contains(&&invariant), "{invariant:?} is none of the numbered ones");
+        assert!(!mutants(invariant).is_empty(), "{invariant:?} has no mutant");
+        assert!(invariant.to_string().starts_with(&format!("{}: ", invariant.name())), "{invariant}");
+    }
+}
 
 #[test]
 fn each_invariant_refuses_its_mutants_at_their_last_record() {
-    for invariant in ALL {
+    for invariant in Invariant::ALL {
         for (place, log) in mutants(invariant).into_iter().enumerate() {
             let (last, before) = log.records.split_last().unwrap();
             let what = format!("{invariant:?}, mutant {place}");

@@ -26,13 +26,14 @@ pub enum Invariant {
     /// At most one open turn; an ended or settled turn is never reopened.
     #[error("one-turn: one turn is open at a time, and none is opened twice")]
     OneTurn,
-    /// `delivered` at most once, with no open tool effect beside it; after it only a follow-up's or a person's turn opens anything.
+    /// `delivered` at most once, with no open tool effect beside it; after it only a follow-up's or a person's turn opens anything, and
+    /// nothing more is submitted.
     #[error(
         "delivered-once: a session delivers once, with no tool open, and only a follow-up or a person opens a turn after it"
     )]
     DeliveredOnce,
-    /// A candidate is decided once, in order.
-    #[error("one-verdict: candidates are numbered and each is decided once")]
+    /// A candidate is decided once, in order, and before a value is delivered.
+    #[error("one-verdict: candidates are numbered, and each is decided once, before a value is delivered")]
     OneVerdict,
     /// A paid effect names its hold and its quote together.
     #[error("hold-and-quote: a paid effect names its hold and its quote")]
@@ -58,6 +59,43 @@ pub struct Illegal {
     pub kind: &'static str,
     /// What it breaks.
     pub invariant: Invariant,
+}
+
+impl Invariant {
+    /// Every one, in the order of their declaration.
+    pub const ALL: [Self; 12] = [
+        Self::Order,
+        Self::BoundFirst,
+        Self::OneIntent,
+        Self::OneOutcome,
+        Self::OneMessage,
+        Self::OneTurn,
+        Self::DeliveredOnce,
+        Self::OneVerdict,
+        Self::HoldAndQuote,
+        Self::NativeExtent,
+        Self::Ended,
+        Self::OneSubmission,
+    ];
+
+    /// Its name: the first word of what it says.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::BoundFirst => "bound-first",
+            Self::OneIntent => "one-intent",
+            Self::OneOutcome => "one-outcome",
+            Self::OneMessage => "one-message",
+            Self::OneTurn => "one-turn",
+            Self::DeliveredOnce => "delivered-once",
+            Self::OneVerdict => "one-verdict",
+            Self::HoldAndQuote => "hold-and-quote",
+            Self::NativeExtent => "native-extent",
+            Self::Ended => "ended",
+            Self::OneSubmission => "one-submission",
+        }
+    }
 }
 
 impl SessionState {
@@ -120,6 +158,8 @@ impl SessionState {
                 unless(open, I::OneOutcome)
             }
             Body::Native(write) => unless(write.offset <= self.native_length(&write.stream), I::NativeExtent),
+            // The value stands: a later turn's submit is answered, never decided.
+            Body::Candidate(_) if self.delivered.is_some() => Some(I::DeliveredOnce),
             Body::Candidate(candidate) => {
                 let last = self.candidate.as_ref().map_or(0, |candidate| candidate.number);
                 unless(self.undecided().is_none() && candidate.number == last.saturating_add(1), I::OneVerdict)
@@ -127,6 +167,7 @@ impl SessionState {
             Body::Verdict(verdict) => {
                 unless(self.undecided().is_some_and(|candidate| candidate.number == verdict.number), I::OneVerdict)
             }
+            Body::Delivered(_) if self.delivered.is_none() && self.undecided().is_some() => Some(I::OneVerdict),
             Body::Delivered(_) => {
                 let tool_open = self.open_effects().any(|effect| {
                     matches!(effect.intent.effect, EffectKind::Tool | EffectKind::Submit | EffectKind::Builtin)

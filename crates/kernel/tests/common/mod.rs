@@ -1,6 +1,9 @@
 //! Canned histories: a session's log written line by line, and logs drawn at random from the legal ones.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod histories;
+pub(crate) mod recovery;
+
 use std::sync::Arc;
 
 use agentrun_kernel::{
@@ -178,6 +181,12 @@ impl Log {
     pub(crate) fn push(&mut self, body: Body) {
         let seq = Seq(self.records.len() as u64 + 1);
         self.records.push(Record { seq, epoch: Epoch(self.epoch), at: 0, body });
+    }
+
+    /// Its first records.
+    pub(crate) fn cut(&self, length: usize) -> Self {
+        let records = self.records[..length].to_vec();
+        Self { epoch: records.last().map_or(1, |record| record.epoch.0), records }
     }
 
     /// Another process opened it.

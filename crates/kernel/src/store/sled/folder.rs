@@ -20,7 +20,7 @@ const ACKNOWLEDGED: &str = "acknowledged";
 const DB: &str = "db";
 /// How long a store that this process is just closing is waited for.
 const CLOSING: Duration = Duration::from_secs(10);
-/// How long sled's own lock is waited for.
+/// How long a lock is waited for, the store's own and sled's.
 const UNLOCKING: Duration = Duration::from_secs(2);
 /// What sled keeps in memory of what it read and wrote.
 const CACHE: u64 = 64 << 20;
@@ -150,7 +150,7 @@ pub(super) fn open(place: Place, _claim: &Claim) -> Result<Files, StoreError> {
 
 fn own(place: &Place) -> Result<File, StoreError> {
     let mut owner = place.file(OWNER)?;
-    match owner.try_lock() {
+    match lock(&owner) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut said = String::new();
@@ -178,15 +178,23 @@ fn own(place: &Place) -> Result<File, StoreError> {
 fn wait_for_sled(place: &Place) -> Result<(), StoreError> {
     // Its own descriptor: closing it is what unlocks it again.
     let db = place.file(DB)?;
+    match lock(&db) {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            Err(place.unusable("another program has its sled database open; end that one first"))
+        }
+        Err(TryLockError::Error(error)) => Err(place.unusable(&format!("it cannot be locked: {error}"))),
+    }
+}
+
+/// Locks the file, waiting a moment for whoever is letting go of it: a process that its dead owner was just starting has the owner's
+/// descriptors until it execs (met by the crash sweep).
+fn lock(file: &File) -> Result<(), TryLockError> {
     let until = Instant::now() + UNLOCKING;
     loop {
-        match db.try_lock() {
-            Ok(()) => return Ok(()),
+        match file.try_lock() {
             Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
-            Err(TryLockError::WouldBlock) => {
-                return Err(place.unusable("another program has its sled database open; end that one first"));
-            }
-            Err(TryLockError::Error(error)) => return Err(place.unusable(&format!("it cannot be locked: {error}"))),
+            answer => return answer,
         }
     }
 }
