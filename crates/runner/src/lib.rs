@@ -19,6 +19,7 @@ mod node;
 mod recover;
 mod runner;
 
+pub use books::{Decide, LedgerError, PaidDecision, RunLedger, read_books};
 pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
 pub use events::{Event, What};
