@@ -21,6 +21,8 @@ pub use adapter::{AdapterProfile, Admission, AgentAdapter, Capabilities, Checked
 pub use error::{Ability, AdapterError, AdapterErrorKind, Refusal, RefusalKind};
 pub use journal::{Journal, JournalError, Tail};
 pub use native::{HistoryError, NativeFiles, NativeHistory, RecordedFiles};
-pub use seat::{Deltas, Dirs, ModelApi, ModelEndpoint, ModelPort, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat};
+pub use seat::{
+    Deltas, Dirs, ModelApi, ModelEndpoint, ModelPort, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat,
+};
 pub use session::{AdapterSession, CloseReport, NativeIdentity, Start, Turn, TurnEnd};
 pub use tools::{Answer, Observed, ToolCall, ToolHost, ToolSpec};

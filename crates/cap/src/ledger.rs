@@ -4,30 +4,65 @@
 //! ```text
 //!                ┌── booking (its price, above the quote too) ──▶ booked
 //! hold (quote) ──┼── unknown ───────────────────────────────────▶ unknown, counts in full for ever
-//!                └── release (proof that nothing was spent) ────▶ gone
+//!                ├── release (proof that nothing was spent) ────▶ gone
+//!                └── decision (a host's, held under its id) ────▶ booked, its id known for ever
 //! ```
+
+mod totals;
 
 use std::collections::BTreeMap;
 
 use agentrun_kernel::{Epoch, HoldId, LedgerBody, Record, Seq, SessionKey, Usd};
 
 use crate::denied::{Denied, Scope, Word, fits};
+pub use totals::TOTALS_EVERY;
 
 /// A hold that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The most its step can cost.
     pub quote: Usd,
-    /// Who pays, and under which epoch. `None` when only a totals record names the hold.
-    pub owner: Option<(SessionKey, Epoch)>,
-    /// What it pays for. `None` as above.
-    pub what: Option<String>,
+    /// Who pays.
+    pub session: SessionKey,
+    /// Under which epoch.
+    pub epoch: Epoch,
+    /// What it pays for.
+    pub what: String,
+}
+
+/// What became of a host's decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decided {
+    /// Held and not ended: it is being made, or who made it was cut.
+    Held(Usd),
+    /// Made, at this price.
+    Made(Usd),
+    /// Nobody can say; it counts in full, and its id is used up.
+    Unknown(Usd),
+}
+
+/// The hold of a host's decision of this id.
+#[must_use]
+pub fn decision_hold(id: &str) -> HoldId {
+    HoldId(format!("{DECISION}{id}"))
+}
+
+const DECISION: &str = "decision:";
+
+/// A decision that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Ended {
+    session: SessionKey,
+    amount: Usd,
+    unknown: bool,
 }
 
 /// The state of a run's money after some prefix of its ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Books {
     seq: Seq,
+    /// Where the last totals stand; 0 without any.
+    totals_at: Seq,
     cap: Option<Usd>,
     booked: Usd,
     unknown: Usd,
@@ -36,7 +71,7 @@ pub struct Books {
     above_quote: Usd,
     open: BTreeMap<HoldId, Held>,
     raises: BTreeMap<String, Usd>,
-    decisions: BTreeMap<String, (SessionKey, Usd)>,
+    decisions: BTreeMap<String, Ended>,
 }
 
 /// A record that no ledger of ours can hold at this place: the log is damaged or written by something else. Nothing of it was applied.
@@ -81,6 +116,9 @@ pub enum Fault {
         /// The cap asked for.
         to: Usd,
     },
+    /// A decision that ends a hold taken for another session.
+    #[error("decision `{0}` was held for another session")]
+    NotItsHold(String),
     /// A totals record that differs from the fold.
     #[error("totals that differ from the records before them")]
     Totals,
@@ -91,30 +129,6 @@ impl Books {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Books that begin at a totals record instead of the first one, so that a long ledger opens fast. They know the sums and the open
-    /// holds, not who owns these, nor the ids of earlier raises and decisions: to raise or decide, fold from the start.
-    ///
-    /// # Errors
-    /// [`Fault::Totals`] when the record is not a totals record, [`Fault::Overflow`] and [`Fault::Negative`] when its sums cannot be.
-    pub fn from_totals(record: &Record<LedgerBody>) -> Result<Self, LedgerFault> {
-        let fault = |fault| LedgerFault { seq: record.seq, fault };
-        let LedgerBody::Totals { cap, booked, unknown, unknown_count, open } = &record.body else {
-            return Err(fault(Fault::Totals));
-        };
-        let mut books = Self {
-            seq: record.seq,
-            cap: *cap,
-            booked: not_negative(*booked).map_err(fault)?,
-            unknown: not_negative(*unknown).map_err(fault)?,
-            unknown_count: *unknown_count,
-            ..Self::default()
-        };
-        for (id, quote) in open {
-            books.hold(id, Held { quote: *quote, owner: None, what: None }).map_err(fault)?;
-        }
-        Ok(books)
     }
 
     /// Folds records in order. `fold(a ++ b)` is `fold(a)` then `fold(b)`.
@@ -128,114 +142,149 @@ impl Books {
         Ok(())
     }
 
-    /// One record: every check comes before the first change.
     fn apply(&mut self, record: &Record<LedgerBody>) -> Result<(), Fault> {
         if record.seq != self.seq.next() {
             return Err(Fault::Gap(self.seq));
         }
-        if (record.seq == Seq::START.next()) != matches!(record.body, LedgerBody::Cap { .. }) {
-            return Err(Fault::Cap);
-        }
-        match &record.body {
-            LedgerBody::Cap { cap } => self.cap = cap.map(not_negative).transpose()?,
-            LedgerBody::Hold { id, session, epoch, what, quote, .. } => {
-                self.hold(
-                    id,
-                    Held { quote: *quote, owner: Some((session.clone(), *epoch)), what: Some(what.clone()) },
-                )?;
-            }
-            LedgerBody::Booking { hold, amount, .. } => {
-                let quote = self.open_quote(hold)?;
-                let amount = not_negative(*amount)?;
-                let booked = self.booked.checked_add(amount).ok_or(Fault::Overflow)?;
-                // A bill above its quote is booked as it is: the truth counts, and the excess is on record.
-                let excess = amount.checked_sub(quote).unwrap_or(Usd::ZERO).max(Usd::ZERO);
-                self.end(hold)?;
-                self.booked = booked;
-                self.above_quote = self.above_quote.saturating_add(excess);
-            }
-            LedgerBody::Release { hold, .. } => {
-                self.end(hold)?;
-            }
-            LedgerBody::Unknown { hold, .. } => {
-                let unknown = self.unknown.checked_add(self.open_quote(hold)?).ok_or(Fault::Overflow)?;
-                self.end(hold)?;
-                self.unknown = unknown;
-                self.unknown_count = self.unknown_count.saturating_add(1);
-            }
-            LedgerBody::Decision { id, session, amount } => {
-                let entry = (session.clone(), not_negative(*amount)?);
-                match self.decisions.get(id) {
-                    Some(known) if *known == entry => {}
-                    Some(_) => return Err(Fault::Conflict(id.clone())),
-                    None => {
-                        self.booked = self.booked.checked_add(entry.1).ok_or(Fault::Overflow)?;
-                        self.decisions.insert(id.clone(), entry);
-                    }
-                }
-            }
-            LedgerBody::Raise { id, cap } => match self.raises.get(id) {
-                Some(known) if known == cap => {}
-                Some(_) => return Err(Fault::Conflict(id.clone())),
-                None if self.cap.is_none_or(|was| *cap <= was) => {
-                    return Err(Fault::NotARaise { was: self.cap, to: *cap });
-                }
-                None => {
-                    self.cap = Some(*cap);
-                    self.raises.insert(id.clone(), *cap);
-                }
-            },
-            totals @ LedgerBody::Totals { .. } => {
-                if *totals != self.totals() {
-                    return Err(Fault::Totals);
-                }
-            }
-        }
+        self.check(&record.body)?;
+        self.change(&record.body);
         self.seq = record.seq;
+        if matches!(record.body, LedgerBody::Totals { .. }) {
+            self.totals_at = record.seq;
+        }
         Ok(())
     }
 
-    fn hold(&mut self, id: &HoldId, held: Held) -> Result<(), Fault> {
-        if self.open.contains_key(id) {
-            return Err(Fault::HeldTwice(id.clone()));
+    /// Whether `body` may be the next record. A writer asks before it appends: a record that no fold takes would end the run's ledger.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, body: &LedgerBody) -> Result<(), Fault> {
+        if (self.seq == Seq::START) != matches!(body, LedgerBody::Cap { .. }) {
+            return Err(Fault::Cap);
         }
-        self.held = self.held.checked_add(not_negative(held.quote)?).ok_or(Fault::Overflow)?;
-        self.open.insert(id.clone(), held);
-        Ok(())
+        match body {
+            LedgerBody::Cap { cap } => cap.map_or(Ok(()), not_negative),
+            LedgerBody::Hold { id, quote, .. } => {
+                if self.open.contains_key(id) {
+                    return Err(Fault::HeldTwice(id.clone()));
+                }
+                added(self.held, *quote).map(drop)
+            }
+            LedgerBody::Booking { hold, amount, .. } => {
+                self.open_quote(hold)?;
+                added(self.booked, *amount).map(drop)
+            }
+            LedgerBody::Release { hold, .. } => self.open_quote(hold).map(drop),
+            LedgerBody::Unknown { hold, .. } => added(self.unknown, self.open_quote(hold)?).map(drop),
+            LedgerBody::Decision { id, session, amount } => match (self.decisions.get(id), self.decision_held(id)) {
+                (Some(known), _) if known.session == *session && known.amount == *amount && !known.unknown => Ok(()),
+                (Some(_), _) => Err(Fault::Conflict(id.clone())),
+                (None, Some(held)) if held.session != *session => Err(Fault::NotItsHold(id.clone())),
+                (None, _) => added(self.booked, *amount).map(drop),
+            },
+            LedgerBody::Raise { id, cap } => match self.raises.get(id) {
+                Some(known) if known == cap => Ok(()),
+                Some(_) => Err(Fault::Conflict(id.clone())),
+                None if self.cap.is_none_or(|was| *cap <= was) => Err(Fault::NotARaise { was: self.cap, to: *cap }),
+                None => Ok(()),
+            },
+            totals @ LedgerBody::Totals { .. } => {
+                if *totals == self.totals() {
+                    Ok(())
+                } else {
+                    Err(Fault::Totals)
+                }
+            }
+        }
+    }
+
+    /// What a record that was checked changes.
+    fn change(&mut self, body: &LedgerBody) {
+        match body {
+            LedgerBody::Cap { cap } => self.cap = *cap,
+            LedgerBody::Hold { id, session, epoch, what, quote, .. } => {
+                let held = Held { quote: *quote, session: session.clone(), epoch: *epoch, what: what.clone() };
+                self.hold(id.clone(), held);
+            }
+            LedgerBody::Booking { hold, amount, .. } => {
+                let quote = self.end(hold).map_or(Usd::ZERO, |held| held.quote);
+                self.book(*amount, quote);
+            }
+            LedgerBody::Release { hold, .. } => {
+                self.end(hold);
+            }
+            LedgerBody::Unknown { hold, .. } => {
+                let Some(held) = self.end(hold) else { return };
+                self.unknown = self.unknown.saturating_add(held.quote);
+                self.unknown_count = self.unknown_count.saturating_add(1);
+                if let Some(id) = hold.as_str().strip_prefix(DECISION) {
+                    let ended = Ended { session: held.session, amount: held.quote, unknown: true };
+                    self.decisions.insert(id.to_owned(), ended);
+                }
+            }
+            LedgerBody::Decision { id, session, amount } => {
+                if self.decisions.contains_key(id) {
+                    return;
+                }
+                // Without a hold nothing was quoted, so nothing is above it.
+                let quote = self.end(&decision_hold(id)).map_or(*amount, |held| held.quote);
+                self.book(*amount, quote);
+                let ended = Ended { session: session.clone(), amount: *amount, unknown: false };
+                self.decisions.insert(id.clone(), ended);
+            }
+            LedgerBody::Raise { id, cap } => {
+                if self.raises.insert(id.clone(), *cap).is_none() {
+                    self.cap = Some(*cap);
+                }
+            }
+            LedgerBody::Totals { .. } => {}
+        }
+    }
+
+    fn hold(&mut self, id: HoldId, held: Held) {
+        self.held = self.held.saturating_add(held.quote);
+        self.open.insert(id, held);
+    }
+
+    fn end(&mut self, id: &HoldId) -> Option<Held> {
+        let held = self.open.remove(id)?;
+        self.held = self.held.checked_sub(held.quote).unwrap_or_default();
+        Some(held)
+    }
+
+    /// A bill above its quote is booked as it is: the truth counts, and the excess is on record.
+    fn book(&mut self, amount: Usd, quote: Usd) {
+        self.booked = self.booked.saturating_add(amount);
+        let excess = amount.checked_sub(quote).unwrap_or(Usd::ZERO).max(Usd::ZERO);
+        self.above_quote = self.above_quote.saturating_add(excess);
     }
 
     fn open_quote(&self, id: &HoldId) -> Result<Usd, Fault> {
         self.open.get(id).map(|held| held.quote).ok_or_else(|| Fault::NotOpen(id.clone()))
     }
 
-    fn end(&mut self, id: &HoldId) -> Result<(), Fault> {
-        let quote = self.open_quote(id)?;
-        self.held = self.held.checked_sub(quote).ok_or(Fault::Overflow)?;
-        self.open.remove(id);
-        Ok(())
+    fn decision_held(&self, id: &str) -> Option<&Held> {
+        self.open.get(&decision_hold(id))
     }
 
     /// Whether a step of this quote may begin: `booked + held + unknown + quote ≤ cap`. The hold must then land at the seq after
     /// [`Books::seq`], or the answer is void: fold the tail and ask again.
     ///
     /// # Errors
-    /// [`Word::OverCap`] with the amounts.
+    /// [`Word::OverCap`] with the amounts. A quote below zero, or one with which the sums leave the range of money, is refused with or
+    /// without a cap: its record would be one that no fold takes.
     pub fn admit(&self, quote: Usd) -> Result<(), Denied> {
+        if quote.is_negative() {
+            return Err(Denied::because(Word::Unpriced, Scope::Request, format!("a quote below zero: ${quote}")));
+        }
         match self.cap {
+            None if self.counted().checked_add(quote).is_none() => {
+                let what = format!("with its quote of ${quote} the run's sums leave the range of money");
+                Err(Denied::because(Word::Unbounded, Scope::Run, what))
+            }
             None => Ok(()),
             Some(cap) => fits(Word::OverCap, Scope::Run, cap, self.counted(), quote),
-        }
-    }
-
-    /// The totals record that stands for these books.
-    #[must_use]
-    pub fn totals(&self) -> LedgerBody {
-        LedgerBody::Totals {
-            cap: self.cap,
-            booked: self.booked,
-            unknown: self.unknown,
-            unknown_count: self.unknown_count,
-            open: self.open.iter().map(|(id, held)| (id.clone(), held.quote)).collect(),
         }
     }
 
@@ -304,15 +353,16 @@ impl Books {
         self.open.iter()
     }
 
-    /// Open holds of a session under an epoch before `epoch`: their owner is gone, so whoever opened the session anew records each as
-    /// unknown.
-    pub fn abandoned<'b>(&'b self, session: &'b SessionKey, epoch: Epoch) -> impl Iterator<Item = &'b HoldId> {
+    /// Open holds of a session under an epoch before `epoch`: their owner is gone, and only a newer one may say how they ended. Epoch 0 is no
+    /// owner's: what a proxy or a host holds in a session's name is not that session's to end.
+    pub fn abandoned<'b>(
+        &'b self,
+        session: &'b SessionKey,
+        epoch: Epoch,
+    ) -> impl Iterator<Item = (&'b HoldId, &'b Held)> {
         self.open
             .iter()
-            .filter(move |(_, held)| {
-                held.owner.as_ref().is_some_and(|(owner, held_at)| owner == session && *held_at < epoch)
-            })
-            .map(|(id, _)| id)
+            .filter(move |(_, held)| held.session == *session && held.epoch > Epoch(0) && held.epoch < epoch)
     }
 
     /// The cap that an earlier raise of this id set.
@@ -321,13 +371,29 @@ impl Books {
         self.raises.get(id).copied()
     }
 
-    /// The amount of an earlier decision of this id.
+    /// What became of the decision of this id; `None`: nobody began it, or it was released.
     #[must_use]
-    pub fn decision(&self, id: &str) -> Option<Usd> {
-        self.decisions.get(id).map(|(_, amount)| *amount)
+    pub fn decision(&self, id: &str) -> Option<Decided> {
+        match self.decisions.get(id) {
+            Some(ended) if ended.unknown => Some(Decided::Unknown(ended.amount)),
+            Some(ended) => Some(Decided::Made(ended.amount)),
+            None => self.decision_held(id).map(|held| Decided::Held(held.quote)),
+        }
+    }
+
+    /// The session that the decision of this id is or was made for.
+    #[must_use]
+    pub fn decision_session(&self, id: &str) -> Option<&SessionKey> {
+        let ended = self.decisions.get(id).map(|ended| &ended.session);
+        ended.or_else(|| self.decision_held(id).map(|held| &held.session))
     }
 }
 
-fn not_negative(amount: Usd) -> Result<Usd, Fault> {
-    if amount.is_negative() { Err(Fault::Negative(amount)) } else { Ok(amount) }
+fn not_negative(amount: Usd) -> Result<(), Fault> {
+    if amount.is_negative() { Err(Fault::Negative(amount)) } else { Ok(()) }
+}
+
+fn added(sum: Usd, amount: Usd) -> Result<Usd, Fault> {
+    not_negative(amount)?;
+    sum.checked_add(amount).ok_or(Fault::Overflow)
 }

@@ -19,7 +19,7 @@ mod raise;
 pub use catalog::{Catalog, CatalogError, Mode, Model, Multiplier, Provider, Rates, RatesFrom, Tier};
 pub use date::{Date, DateError};
 pub use denied::{Denied, Scope, Word, fits};
-pub use ledger::{Books, Fault, Held, LedgerFault};
+pub use ledger::{Books, Decided, Fault, Held, LedgerFault, TOTALS_EVERY, decision_hold};
 pub use price::{PriceError, Priced, price};
 pub use quote::{
     CacheWrite, ContextEdits, IMAGE_TOKENS, OVERHEAD_TOKENS, Quote, QuoteError, RequestFacts, ServerTool, quote,

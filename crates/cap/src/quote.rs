@@ -162,7 +162,7 @@ pub fn quote(catalog: &Catalog, facts: &RequestFacts, at: Date) -> Result<Quote,
         )));
     }
     let model = catalog.model(&facts.model).ok_or_else(|| unpriced(format!("model `{}`", facts.model)))?;
-    let mut modes = reachable_modes(model, facts, at).map_err(unpriced)?;
+    let modes = reachable_modes(model, facts, at).map_err(unpriced)?;
 
     let input = input_bound(model, facts);
     let choices = facts.choices.max(1);
@@ -182,11 +182,6 @@ pub fn quote(catalog: &Catalog, facts: &RequestFacts, at: Date) -> Result<Quote,
         if searches > 0 { (u128::from(searches) + 1) * window } else { u128::from(input) } + compaction * window;
     let all_output = u128::from(output) * (u128::from(searches) + 1 + compaction);
     let reach = u64::try_from(all_input).unwrap_or(u64::MAX);
-
-    // What is too long for a mode is served in the standard one.
-    if let Some(standard) = model.rates(None, at).filter(|_| modes.iter().any(|mode| !mode.covers(reach))) {
-        modes.push(standard);
-    }
 
     let dearest = |kind: fn(&Rates, &RequestFacts, Provider) -> Result<Usd, &'static str>| {
         let mut most = Usd::ZERO;
@@ -243,7 +238,11 @@ fn reachable_modes<'c>(model: &'c Model, facts: &RequestFacts, at: Date) -> Resu
         }
         // Anthropic's `auto` means a prepaid tier where there is one, and that has no price a token: a served one is flagged when priced.
         (None | Some("auto" | "standard_only"), None) => Ok(vec![listed(None)?]),
-        (Some(mode), None) | (None | Some("auto" | "standard_only"), Some(mode)) => Ok(vec![listed(Some(mode))?]),
+        // A mode that the provider does not offer for this model, has no room in, or not for so long a prompt, is served as the
+        // standard one, which need not be the cheaper.
+        (Some(mode), None) | (None | Some("auto" | "standard_only"), Some(mode)) => {
+            Ok(vec![listed(Some(mode))?, listed(None)?])
+        }
         (Some(tier), Some(speed)) => Err(format!("tier `{tier}` at speed `{speed}` of `{}`", model.id)),
     }
 }

@@ -101,7 +101,8 @@ fn b76_a_tier_that_the_project_may_choose_is_held_and_a_pinned_one_is_not() {
         amount(&RequestFacts { service_tier: service_tier.map(str::to_owned), ..facts("gpt-5") })
     };
     assert_eq!(with(Some("default")), "0.02762");
-    assert_eq!(with(Some("flex")), "0.01381");
+    // A cheaper mode may be served as the standard one.
+    assert_eq!(with(Some("flex")), "0.02762");
     assert_eq!(with(Some("priority")), "0.05524");
     assert_eq!((with(None), with(Some("auto"))), ("0.05524".to_owned(), "0.05524".to_owned()));
     let anthropic = |tier: &str| amount(&RequestFacts { service_tier: text(tier), ..facts("claude-sonnet-4-5") });
@@ -233,7 +234,7 @@ fn random_facts(dice: &mut Dice, model: String, provider: Provider) -> RequestFa
         },
         server_tools: if dice.below(4) == 0 { search("web_search_20250305", Some(dice.below(5))) } else { Vec::new() },
         escapes: Vec::new(),
-        service_tier: [None, text("default"), text("auto"), text("priority")][dice.below(4) as usize]
+        service_tier: [None, text("default"), text("auto"), text("priority"), text("flex")][dice.below(5) as usize]
             .clone()
             .filter(|_| !anthropic),
         speed: text("fast").filter(|_| anthropic && dice.below(4) == 0),
@@ -264,7 +265,8 @@ fn allowed_usage(
         (Provider::Openai, None | Some("auto")) => {
             [None, text("priority"), text("flex"), text("fast")][dice.below(4) as usize].clone()
         }
-        (_, tier) => tier.map(str::to_owned),
+        // The mode asked for, or the standard one in its place.
+        (_, tier) => tier.filter(|_| dice.below(2) == 0).map(str::to_owned),
     };
     let compaction =
         Iteration { model: None, usage: Usage { input: window, output: quoted.output, ..Usage::default() } };

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use agentrun_kernel::{
     Ask, AskAnswer, Body, Checkpoint, DecodeError, Digest, EffectKind, Epoch, FORMAT, Frame, HarnessVersion, HoldId,
-    InboxBody, LedgerBody, LogKey, Opened, OutcomeEnd, Replay, Seq, SharedLog, Source, Submission, TurnEndHow, Usage,
+    InboxBody, LedgerBody, LogKey, Opened, OutcomeEnd, Replay, Seq, SharedLog, Source, Submission, TotalsDecision,
+    TotalsKnown, TotalsPayer, TurnEndHow, Usage,
 };
 use common::{
     bound, candidate, delivered, failed, intent, key, native, outcome, paid, parked, placed, settled, submission,
@@ -130,6 +131,12 @@ fn the_kinds_of_the_shared_logs_come_back_as_they_went() {
             unknown: usd("1"),
             unknown_count: 1,
             open: vec![(hold(), usd("1"))],
+            known: TotalsKnown {
+                above_quote: usd("0.5"),
+                payers: vec![TotalsPayer { session: key(), epoch: Epoch(2), what: "m".to_owned() }],
+                raises: vec![("r".to_owned(), usd("3"))],
+                decisions: vec![TotalsDecision { id: "d".to_owned(), session: key(), amount: usd("2"), unknown: true }],
+            },
         },
     ];
     let log = LogKey::Shared(SharedLog::Ledger((&key()).into()));

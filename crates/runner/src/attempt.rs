@@ -58,6 +58,9 @@ pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Resul
     let fail = |word, message: String| NodeError::new(&step.session, word, message);
     let digests = plan_digests(&node, &step);
     let plan = plan(&node, &step, runner.options.provider.api()).map_err(|message| fail(NodeWord::Refused, message))?;
+    if let Some(cap) = runner.options.cap.filter(|cap| cap.is_negative()) {
+        return Err(of_ledger(&step, &LedgerError::NegativeCap(cap)));
+    }
     let earlier = earlier(&runner.options.store, &step).await?;
     let mut taken = None;
     for _ in 0..RACES {
@@ -239,11 +242,16 @@ impl<'a> Attempt<'a> {
         record_opening(runner, step, &drive, &admission, digests, &node, fresh)
             .await
             .map_err(|error| of_drive(step, &error))?;
+<<<<<<< HEAD
         let ledger = RunLedger::open(options.store.clone(), &step.run, options.cap)
             .await
             .map_err(|error| of_ledger(step, &error))?;
         crossing!(Ledger);
         let ledger = Arc::new(ledger);
+=======
+        let ledger = runner.ledger(&step.run).await.map_err(|error| of_ledger(step, &error))?;
+        ledger.reconcile(&drive).await.map_err(|error| of_ledger(step, &error))?;
+>>>>>>> 3a129f8f131c86c1baf779f0c3e5a5d11caeafac
         let stop = StopRaiser::new();
         let limits = Limits { turns: job.turn_limit(&node), requests: node.request_limit, budget: node.budget };
         let gate = Arc::new(AttemptGate::new(
@@ -643,7 +651,7 @@ fn answered(state: &SessionState, step: &Step, from_records: bool) -> Option<Res
 /// A park that a raise has not ended yet: answered from what is read, so that asking for it fences nobody.
 async fn still_parked(runner: &HarnessRunner, state: &SessionState, step: &Step) -> Result<Option<Parked>, NodeError> {
     let Some(parked) = &state.parked else { return Ok(None) };
-    let ledger = RunLedger::open(runner.options.store.clone(), &step.run, runner.options.cap).await;
-    let ledger = ledger.map_err(|error| of_ledger(step, &error))?;
+    let ledger = runner.ledger(&step.run).await.map_err(|error| of_ledger(step, &error))?;
+    ledger.refresh().await.map_err(|error| of_ledger(step, &error))?;
     Ok(ledger.refuses(parked).then(|| parked.clone()))
 }

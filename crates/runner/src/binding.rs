@@ -70,9 +70,15 @@ pub(crate) fn plan(node: &Node, step: &Step, api: Option<ModelApi>) -> Result<Se
             node.prompt.len()
         ));
     }
+    if let Some(budget) = node.budget.filter(|budget| budget.is_negative()) {
+        return Err(format!("the node's budget of ${budget} is below zero; leave it out for none"));
+    }
     for tool in &node.tools {
         if crate::node::RESERVED.contains(&tool.spec.name.as_str()) {
             return Err(format!("the tool name `{}` is reserved", tool.spec.name));
+        }
+        if let Some(price) = tool.price.filter(|price| price.is_negative()) {
+            return Err(format!("the tool `{}` has a price of ${price}, which is below zero", tool.spec.name));
         }
         if tool.price.is_some() && tool.replay == agentrun_kernel::Replay::Safe {
             return Err(format!(

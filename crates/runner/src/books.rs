@@ -1,27 +1,46 @@
-//! A run's ledger as one session uses it: every paid step is held before it begins and ended with its outcome, both in one batch with the
-//! session's record of it. Sessions in several processes share the log; whoever comes second folds the tail and asks again.
+//! A run's ledger as everybody of one process uses it: every paid step is held before it begins and ended with its outcome, both in one batch
+//! with the session's record of it. Sessions in several processes share the log; whoever comes second folds the tail and asks again.
+
+mod decisions;
+mod opening;
+mod registry;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Mutex, PoisonError};
 
-use agentrun_cap::{Books, Denied, LedgerFault};
+use agentrun_cap::{Books, Denied, Fault, LedgerFault, RaiseError, TOTALS_EVERY, check_raise};
 use agentrun_kernel::{
     AppendError, Begun, Body, Drive, DriveError, EffectSpec, HoldId, LedgerBody, LogKey, OpenEffect, Outcome,
-    OutcomeEnd, Parked, RunId, SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd, read_from,
+    OutcomeEnd, Parked, RunId, Seq, SessionState, SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd,
+    read_from,
 };
+
+pub use decisions::{Decide, PaidDecision};
+pub use opening::read_books;
+pub(crate) use registry::Ledgers;
 
 /// Tries at a ledger that others keep appending to. Each lost try means another's step went through, so this bounds starvation, not work.
 const TRIES: u32 = 1_000;
 
 /// A run's ledger.
-pub(crate) struct RunLedger {
+///
+/// One a run and process ([`HarnessRunner::ledger`](crate::HarnessRunner::ledger)): with thousands of sessions under one cap each record is
+/// folded once a process, and sessions of one process never lose a try to each other.
+pub struct RunLedger {
     store: Store,
     log: SharedLog,
     books: Mutex<Books>,
+    /// Held over one step's fold, answer and append.
+    turn: tokio::sync::Mutex<()>,
+    /// Records between two totals.
+    every: u64,
 }
 
-/// Why the ledger gave no answer.
+/// Why the ledger gave no answer. Nothing was written, but for [`LedgerError::Store`], where the log decides.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LedgerError {
+#[non_exhaustive]
+pub enum LedgerError {
     /// The gate's word.
     #[error(transparent)]
     Denied(#[from] Denied),
@@ -34,6 +53,42 @@ pub(crate) enum LedgerError {
     /// A ledger whose records do not fit.
     #[error(transparent)]
     Fault(#[from] LedgerFault),
+    /// The record would be one that no fold takes.
+    #[error("not written to the run's ledger: {0}")]
+    Unfit(#[from] Fault),
+    /// The raise will not do.
+    #[error(transparent)]
+    Raise(#[from] RaiseError),
+    /// A cap below zero.
+    #[error("a cap of ${0} is below zero; leave it out for no cap, or name what the run may spend")]
+    NegativeCap(Usd),
+    /// The decision is held: somebody makes it right now, or was cut while making it.
+    #[error(
+        "decision `{id}` is held at ${quote} already: it is being made, or who made it is gone; wait for it, or give it up as unknown and \
+         decide under another id"
+    )]
+    Deciding {
+        /// Its id.
+        id: String,
+        /// What it may cost.
+        quote: Usd,
+    },
+    /// Nobody can say what became of the decision, so its id is used up.
+    #[error("decision `{id}` was cut, and nobody can say what of its ${quote} was spent; decide under another id")]
+    DecisionLost {
+        /// Its id.
+        id: String,
+        /// What counts for it.
+        quote: Usd,
+    },
+    /// The decision of this id was made for another session.
+    #[error("decision `{id}` was made for session `{session}`; use another id")]
+    DecidedElsewhere {
+        /// Its id.
+        id: String,
+        /// Whose it is.
+        session: String,
+    },
     /// The step was cut by a stop or a bound; the attempt's own trouble says which.
     #[error("the step was cut before it had an outcome")]
     Cut,
@@ -50,8 +105,15 @@ pub(crate) struct Hold {
     pub(crate) catalog: String,
 }
 
+impl std::fmt::Debug for RunLedger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunLedger").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
 impl RunLedger {
     /// The ledger of `run`; a new one begins with `cap`. An existing one keeps the cap it has.
+<<<<<<< HEAD
     pub(crate) async fn open(store: Store, run: &RunId, cap: Option<Usd>) -> Result<Self, LedgerError> {
         let ledger = Self::existing(store, run).await?;
         let empty = ledger.with(|books| books.seq()) == agentrun_kernel::Seq::START;
@@ -64,6 +126,20 @@ impl RunLedger {
                 Err(error @ AppendError::Fenced { .. }) => {
                     return Err(LedgerError::Store(StoreError::Io(error.to_string())));
                 }
+=======
+    ///
+    /// # Errors
+    /// [`LedgerError::NegativeCap`]: nothing was written. [`LedgerError::Store`] and [`LedgerError::Fault`] when it cannot be read.
+    pub async fn open(store: Store, run: &RunId, cap: Option<Usd>) -> Result<Self, LedgerError> {
+        if let Some(cap) = cap.filter(|cap| cap.is_negative()) {
+            return Err(LedgerError::NegativeCap(cap));
+        }
+        let ledger = Self::existing(store, run).await?;
+        if ledger.with(Books::seq) == Seq::START {
+            match ledger.write(Seq::START, vec![LedgerBody::Cap { cap }]).await {
+                Ok(()) | Err(Written::Conflict) => ledger.refresh().await?,
+                Err(Written::Not(error)) => return Err(error),
+>>>>>>> 3a129f8f131c86c1baf779f0c3e5a5d11caeafac
             }
         }
         Ok(ledger)
@@ -71,9 +147,71 @@ impl RunLedger {
 
     /// The ledger of `run` as it is. None is begun: a settle must not decide what a new run may spend.
     pub(crate) async fn existing(store: Store, run: &RunId) -> Result<Self, LedgerError> {
+<<<<<<< HEAD
         let ledger = Self { store, log: SharedLog::Ledger(run.clone()), books: Mutex::new(Books::new()) };
         ledger.refresh().await?;
         Ok(ledger)
+=======
+        let books = Mutex::new(read_books(&*store, run).await?);
+        Ok(Self {
+            store,
+            log: SharedLog::Ledger(run.clone()),
+            books,
+            turn: tokio::sync::Mutex::default(),
+            every: TOTALS_EVERY,
+        })
+    }
+
+    /// The run's money now: what others appended is folded first.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] and [`LedgerError::Fault`] when the log cannot be read.
+    pub async fn books(&self) -> Result<Books, LedgerError> {
+        self.refresh().await?;
+        Ok(self.with(Clone::clone))
+    }
+
+    /// Raises the run's cap to `cap`; the same id with the same cap again is the same raise. It fences nobody: a live session sees it at
+    /// its next paid step, a parked one when it is resumed. `needed` is the quote of a step that waits, for which there must be room.
+    ///
+    /// # Errors
+    /// [`LedgerError::Raise`] says the least that would do, or what the id stands for; nothing was written.
+    pub async fn raise(&self, id: &str, cap: Usd, needed: Option<Usd>) -> Result<(), LedgerError> {
+        self.append(|books| Ok(check_raise(books, id, cap, needed)?)).await
+    }
+
+    /// Appends what `next` makes of the books as they are, and makes it again where another process came first. `None`: nothing to append.
+    async fn append(
+        &self,
+        mut next: impl FnMut(&Books) -> Result<Option<LedgerBody>, LedgerError> + Send,
+    ) -> Result<(), LedgerError> {
+        let _turn = self.turn.lock().await;
+        for _ in 0..TRIES {
+            self.refresh().await?;
+            let (expected, batch) = {
+                let books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(body) = next(&books)? else { return Ok(()) };
+                books.check(&body)?;
+                (books.seq(), self.with_totals(&books, body))
+            };
+            match self.write(expected, batch).await {
+                Ok(()) => return self.refresh().await,
+                Err(Written::Conflict) => {}
+                Err(Written::Not(error)) => return Err(error),
+            }
+        }
+        Err(LedgerError::Busy)
+    }
+
+    async fn write(&self, expected: Seq, batch: Vec<LedgerBody>) -> Result<(), Written> {
+        match self.store.append_at(&self.log, expected, SharedBatch::Ledger(batch)).await {
+            Ok(_) => Ok(()),
+            Err(AppendError::Conflict { .. }) => Err(Written::Conflict),
+            Err(AppendError::Unknown(error)) => Err(Written::Not(error.into())),
+            Err(AppendError::Refused(refused)) => Err(Written::Not(DriveError::Refused(refused).into())),
+            Err(error @ AppendError::Fenced { .. }) => Err(Written::Not(StoreError::Io(error.to_string()).into())),
+        }
+>>>>>>> 3a129f8f131c86c1baf779f0c3e5a5d11caeafac
     }
 
     /// Reads one thing from the books as last folded.
@@ -105,9 +243,9 @@ impl RunLedger {
         before: Vec<Body>,
         hold: &Hold,
     ) -> Result<Begun, LedgerError> {
+        let _turn = self.turn.lock().await;
         for _ in 0..TRIES {
             self.refresh().await?;
-            let expected = self.with(|books| books.admit(hold.quote).map(|()| books.seq()))?;
             let record = LedgerBody::Hold {
                 id: hold.id.clone(),
                 session: drive.key().clone(),
@@ -116,7 +254,11 @@ impl RunLedger {
                 quote: hold.quote,
                 catalog: hold.catalog.clone(),
             };
-            let also = SharedAppend { log: self.log.clone(), expected, batch: SharedBatch::Ledger(vec![record]) };
+            let also = self.with(|books| {
+                books.admit(hold.quote)?;
+                books.check(&record)?;
+                Ok::<_, LedgerError>(self.part(books, record))
+            })?;
             match drive.begin(spec.clone(), before.clone(), Some(also)).await {
                 Err(DriveError::Conflict { .. }) => {}
                 begun => return Ok(begun?),
@@ -150,18 +292,25 @@ impl RunLedger {
     pub(crate) async fn finish(
         &self,
         mut effect: OpenEffect,
-        outcome: Outcome,
+        mut outcome: Outcome,
         hold: &HoldId,
         end: LedgerBody,
     ) -> Result<std::sync::Arc<Outcome>, LedgerError> {
+        let _turn = self.turn.lock().await;
         for _ in 0..TRIES {
             self.refresh().await?;
-            let (open, expected) = self.with(|books| (books.open(hold).is_some(), books.seq()));
-            let also = open.then(|| SharedAppend {
-                log: self.log.clone(),
-                expected,
-                batch: SharedBatch::Ledger(vec![end.clone()]),
+            let (also, unfit) = self.with(|books| match books.check(&end) {
+                Ok(()) => (Some(self.part(books, end.clone())), false),
+                Err(Fault::NotOpen(_)) => (None, false),
+                // A price that no fold takes would end the run's ledger; the hold counts in full instead.
+                Err(fault) => {
+                    let why = format!("its price cannot be booked: {fault}");
+                    (Some(self.part(books, LedgerBody::Unknown { hold: hold.clone(), why })), true)
+                }
             });
+            if unfit {
+                outcome.cost = None;
+            }
             match effect.finish(outcome.clone(), Vec::new(), also).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(unfinished) => match unfinished.error {
@@ -172,4 +321,64 @@ impl RunLedger {
         }
         Err(LedgerError::Busy)
     }
+
+    /// The ledger's part of a session's batch.
+    fn part(&self, books: &Books, body: LedgerBody) -> SharedAppend {
+        let batch = SharedBatch::Ledger(self.with_totals(books, body));
+        SharedAppend { log: self.log.clone(), expected: books.seq(), batch }
+    }
+
+    /// The batch of one record, behind totals where they are due: they stand for the books as they are, so the record rests on both alike.
+    fn with_totals(&self, books: &Books, body: LedgerBody) -> Vec<LedgerBody> {
+        let totals = books.totals_due(self.every).then(|| books.totals());
+        totals.into_iter().chain([body]).collect()
+    }
+
+    /// Ends the holds that earlier owners of the drive's session left open and that no decision of the session will end: by its outcome
+    /// where the session has one, as nothing spent where it has no intent. To be called by an owner whose epoch is durable: only then can
+    /// no older one still write the missing intent.
+    pub(crate) async fn reconcile(&self, drive: &Drive) -> Result<(), LedgerError> {
+        loop {
+            let mut more = false;
+            self.append(|books| {
+                let mut ends = books
+                    .abandoned(drive.key(), drive.epoch())
+                    .filter_map(|(hold, _)| drive.with_state(|state| missing_end(state, hold)));
+                let end = ends.next();
+                more = end.is_some();
+                Ok(end)
+            })
+            .await?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Why a batch was not written.
+enum Written {
+    /// Somebody came first.
+    Conflict,
+    Not(LedgerError),
+}
+
+/// How a hold of the session must end by what the session's log says; `None` while its effect is open, for the decision table ends it.
+fn missing_end(state: &SessionState, hold: &HoldId) -> Option<LedgerBody> {
+    let hold = hold.clone();
+    let Some(effect) = state.effects().find(|effect| effect.intent.hold.as_ref() == Some(&hold)) else {
+        let proof = "its session began nothing for it, and who held it has lost the session".to_owned();
+        return Some(LedgerBody::Release { hold, proof });
+    };
+    let outcome = effect.outcome.as_ref()?;
+    Some(match outcome.cost {
+        Some(amount) => LedgerBody::Booking {
+            hold,
+            usage: outcome.usage.clone(),
+            model: (effect.intent.effect == agentrun_kernel::EffectKind::Request).then(|| effect.intent.name.clone()),
+            catalog: "as recorded in the session".to_owned(),
+            amount,
+        },
+        None => LedgerBody::Unknown { hold, why: "its session recorded no price".to_owned() },
+    })
 }

@@ -282,7 +282,9 @@ impl Shared {
                 .await
                 .map_err(|unfinished| LedgerError::Drive(unfinished.error));
         };
-        let price = tool.price.unwrap_or_default();
+        // A call of an earlier day may have been made at the price it was held at, whatever the node says now.
+        let held = self.drive.with_state(|state| state.effect(&outcome.key).and_then(|effect| effect.intent.quote));
+        let price = tool.price.max(held).unwrap_or_default();
         let booking = match how {
             OutcomeEnd::Interrupted => {
                 LedgerBody::Unknown { hold: hold.clone(), why: "the tool was interrupted".to_owned() }

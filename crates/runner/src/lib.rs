@@ -23,6 +23,7 @@ mod recover;
 mod runner;
 mod settle;
 
+pub use books::{Decide, LedgerError, PaidDecision, RunLedger, read_books};
 pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
 pub use events::{Event, What};

@@ -8,11 +8,12 @@ use std::time::Duration;
 use agentrun_adapter::{AgentAdapter, ModelApi};
 use agentrun_cap::{Catalog, Denied};
 use agentrun_host::{ModelProxy, Provider};
-use agentrun_kernel::{SessionKey, Spent, StopLevel, StopRaiser, Store, Usd, Why};
+use agentrun_kernel::{RunId, SessionKey, Spent, StopLevel, StopRaiser, Store, Usd, Why};
 use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::attempt;
+use crate::books::{LedgerError, Ledgers, RunLedger};
 use crate::error::NodeError;
 use crate::events::Event;
 use crate::follow_up::{self, FollowUp, FollowUpError, FollowedUp};
@@ -110,6 +111,7 @@ pub struct HarnessRunner {
     pub(crate) options: RunnerOptions,
     pub(crate) stop: StopRaiser,
     pub(crate) drain: tokio::sync::watch::Sender<Duration>,
+    pub(crate) ledgers: Ledgers,
 }
 
 impl fmt::Debug for HarnessRunner {
@@ -122,7 +124,22 @@ impl HarnessRunner {
     /// A runner of `adapter`.
     #[must_use]
     pub fn new(adapter: Arc<dyn AgentAdapter>, options: RunnerOptions) -> Self {
-        Self { adapter, options, stop: StopRaiser::new(), drain: tokio::sync::watch::Sender::new(Duration::ZERO) }
+        Self {
+            adapter,
+            options,
+            stop: StopRaiser::new(),
+            drain: tokio::sync::watch::Sender::new(Duration::ZERO),
+            ledgers: Ledgers::default(),
+        }
+    }
+
+    /// The ledger of `run`, shared with the runner's sessions: what the run has spent, its raises, and the host's own paid decisions. A new
+    /// one begins with the runner's cap.
+    ///
+    /// # Errors
+    /// As [`RunLedger::open`].
+    pub async fn ledger(&self, run: &RunId) -> Result<Arc<RunLedger>, LedgerError> {
+        self.ledgers.open(&self.options.store, run, self.options.cap).await
     }
 
     /// Runs a node to its value: a fresh session, one that is resumed from its records, or one that has answered.

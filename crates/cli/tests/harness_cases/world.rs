@@ -18,7 +18,7 @@ use crate::harness::{Harness, seen};
 use crate::processes::{Process, below, marked};
 
 /// Longest wait for what must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// What the node asks. Occurs nowhere else.
 pub(crate) const PROMPT: &str = "Count the herons at the northern weir, then submit their number.";
 /// A key that is none.

@@ -59,7 +59,7 @@ pub enum LedgerBody {
         /// Why.
         why: String,
     },
-    /// A paid decision of the host's, booked at once.
+    /// A paid decision of the host's and its price. Ends the hold taken for it, or is booked at once where none was.
     Decision {
         /// Its id; the same id again is the same decision.
         id: String,
@@ -87,7 +87,51 @@ pub enum LedgerBody {
         unknown_count: u64,
         /// Holds still open, with their quotes.
         open: Vec<(HoldId, Usd)>,
+        /// What else must be known to go on from here without the records before.
+        #[serde(default)]
+        known: TotalsKnown,
     },
+}
+
+/// What a totals record carries beside its sums, so that a ledger that opens at it can end every open hold and knows every used id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TotalsKnown {
+    /// By how much bills came out above their quotes.
+    pub above_quote: Usd,
+    /// Who pays for each open hold, in the order of `open`.
+    pub payers: Vec<TotalsPayer>,
+    /// Ids of raises and the caps they set.
+    pub raises: Vec<(String, Usd)>,
+    /// Decisions that were made, or of which nobody can say what they cost.
+    pub decisions: Vec<TotalsDecision>,
+}
+
+/// Who pays for a hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TotalsPayer {
+    /// The session.
+    pub session: SessionKey,
+    /// The epoch of its owner.
+    pub epoch: Epoch,
+    /// What for.
+    pub what: String,
+}
+
+/// A decision that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TotalsDecision {
+    /// Its id.
+    pub id: String,
+    /// The session it was made for.
+    pub session: SessionKey,
+    /// What it cost; the whole quote where nobody can say.
+    pub amount: Usd,
+    /// Whether nobody can say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
 }
 
 impl LedgerBody {

@@ -8,7 +8,7 @@ mod session;
 
 pub use codec::{DecodeError, FORMAT, Frame, FrameParts, LogBody};
 pub use inbox::InboxBody;
-pub use ledger::LedgerBody;
+pub use ledger::{LedgerBody, TotalsDecision, TotalsKnown, TotalsPayer};
 pub use session::{
     Ask, AskAnswer, Body, Bound, Built, Candidate, Checkpoint, Delivered, EffectKind, Failed, HarnessVersion, Intent,
     NativeWrite, Opened, Outcome, OutcomeEnd, Parked, Placed, PlanDigests, Replay, Settled, Source, Submission,
