@@ -4,8 +4,9 @@
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 
+use foldhash::quality::FixedState;
 use stateright::{Expectation, Model};
 
 /// What an exploration found.
@@ -32,16 +33,18 @@ pub struct Broken {
     pub trace: Vec<String>,
 }
 
-/// Explores `model`: whole, or until `sought` is broken. Properties already broken are not looked at again.
-pub fn explore<M>(model: &M, sought: Option<&str>) -> Report
+/// Explores `model` until every property of `sought` is broken, or whole where there is none or one of them holds. A property that is broken
+/// already is not looked at again.
+pub fn explore<M>(model: &M, sought: &[&str]) -> Report
 where
     M: Model,
     M::State: Hash,
     M::Action: Clone + Debug,
 {
-    let hasher = RandomState::new();
+    // Fixed, so that two runs of one build tell the same.
+    let hasher = FixedState::default();
     let properties = model.properties();
-    let mut came_from: HashMap<u64, Option<(u64, M::Action)>> = HashMap::new();
+    let mut came_from: HashMap<u64, Option<(u64, M::Action)>, FixedState> = HashMap::default();
     let mut queue = VecDeque::new();
     let mut found: BTreeMap<&'static str, u64> = BTreeMap::new();
     let (mut transitions, mut depth) = (0, 0);
@@ -59,7 +62,7 @@ where
                 found.insert(property.name, print);
             }
         }
-        if sought.is_some_and(|name| found.contains_key(name)) {
+        if !sought.is_empty() && sought.iter().all(|name| found.contains_key(name)) {
             break;
         }
         model.actions(&state, &mut actions);
@@ -86,7 +89,7 @@ where
     Report { states: came_from.len(), transitions, depth, broken, unreached }
 }
 
-fn trace<A: Debug>(came_from: &HashMap<u64, Option<(u64, A)>>, mut print: u64) -> Vec<String> {
+fn trace<A: Debug>(came_from: &HashMap<u64, Option<(u64, A)>, FixedState>, mut print: u64) -> Vec<String> {
     let mut steps = Vec::new();
     while let Some(Some((before, action))) = came_from.get(&print) {
         steps.push(format!("{action:?}"));

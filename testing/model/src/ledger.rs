@@ -1,9 +1,14 @@
 //! One run's ledger, shared by two sessions under one cap, and two processes of which either may take either session at any moment.
-//! Each session wants two requests, quoted at 2 and billed at 1; the cap is 4.
+//! Each session wants two requests, quoted at 2 and billed at 1; the cap is 4, and a person may raise it to 5.
 
-use stateright::{Model, Property};
+mod properties;
+mod steps;
+mod variants;
+
+pub use variants::variants;
 
 const CAP: u8 = 4;
+const RAISED: u8 = 5;
 const QUOTE: u8 = 2;
 const BILL: u8 = 1;
 const WANTED: usize = 2;
@@ -23,6 +28,14 @@ pub struct Rules {
     pub hold_fenced: bool,
     /// A booking is written in one batch with the response, under the session's epoch.
     pub booking_fenced: bool,
+    /// The ledger has many writers and no epoch; else one writer, which fences the one before it.
+    pub many_writers: bool,
+    /// What a session holds is ended by its owner alone, under its epoch.
+    pub ended_by_owner: bool,
+    /// A raise says what the cap is from here on, and a second one by the same id changes nothing; else it says by how much.
+    pub raise_by_id: bool,
+    /// A parked session asks the gate again when it is opened.
+    pub parked_asks_again: bool,
 }
 
 impl Rules {
@@ -36,6 +49,10 @@ impl Rules {
             unknown_counts: true,
             hold_fenced: true,
             booking_fenced: true,
+            many_writers: true,
+            ended_by_owner: true,
+            raise_by_id: true,
+            parked_asks_again: true,
         }
     }
 }
@@ -49,6 +66,10 @@ pub struct Ledger {
     pub opens: u8,
     /// Processes killed.
     pub kills: u8,
+    /// Times that a person asks for the one raise; a second time where the first answer never came.
+    pub raises: u8,
+    /// Requests that a stop keeps from going out, behind their hold.
+    pub withheld: u8,
 }
 
 /// One of the two sessions.
@@ -76,8 +97,14 @@ pub enum Action {
     Open(Who, Which),
     /// It folds, decides, writes or sends once.
     Step(Who),
+    /// It is stopped before the first byte of its request, and says that nothing was spent.
+    Withhold(Who),
     /// It dies.
     Kill(Who),
+    /// A person raises the cap.
+    Raise,
+    /// Somebody who does not own the session ends what it holds.
+    Free(Which),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,15 +123,38 @@ struct Process {
     epoch: u8,
     folded: u8,
     wrote_fenced: bool,
+    /// Which writer of the ledger it is, where the ledger has one at a time.
+    writer: u8,
 }
 
-const DOWN: Process = Process { doing: Doing::Down, session: Which::A, epoch: 0, folded: 0, wrote_fenced: false };
+const DOWN: Process =
+    Process { doing: Doing::Down, session: Which::A, epoch: 0, folded: 0, wrote_fenced: false, writer: 0 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Record {
     Hold { id: u8, session: Which, epoch: u8 },
     Booking { id: u8, session: Which },
     Unknown { id: u8, session: Which },
+    Release { id: u8, session: Which },
+    Raise,
+}
+
+/// What was noticed beside the ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct World {
+    sent: u8,
+    over_cap: bool,
+    sent_without_hold: bool,
+    acted_after_refusal: bool,
+    noted: Option<Note>,
+}
+
+/// What happened in the step just done: said for one step only, so that it tells no two later states apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Note {
+    Conflict,
+    WentOn,
+    BookedBeside,
 }
 
 /// One state of the model.
@@ -112,17 +162,17 @@ enum Record {
 pub struct State {
     epoch_a: u8,
     epoch_b: u8,
+    parked_a: bool,
+    parked_b: bool,
+    writer: u8,
     ledger: Vec<Record>,
     first: Process,
     second: Process,
-    sent: u8,
-    over_cap: bool,
-    acted_after_refusal: bool,
-    sent_without_hold: bool,
-    refused: bool,
-    conflict: bool,
+    world: World,
     opens: u8,
     kills: u8,
+    raises: u8,
+    withheld: u8,
 }
 
 impl State {
@@ -144,13 +194,17 @@ impl State {
             Which::B => self.epoch_b,
         }
     }
+    fn parked_mut(&mut self, session: Which) -> &mut bool {
+        match session {
+            Which::A => &mut self.parked_a,
+            Which::B => &mut self.parked_b,
+        }
+    }
     fn length(&self) -> u8 {
         u8::try_from(self.ledger.len()).unwrap_or(u8::MAX)
     }
     fn ends(&self, hold: u8) -> usize {
-        let ends =
-            |record: &&Record| matches!(record, Record::Booking { id, .. } | Record::Unknown { id, .. } if *id == hold);
-        self.ledger.iter().filter(ends).count()
+        self.ledger.iter().filter(|record| ended(record) == Some(hold)).count()
     }
     fn booked(&self, of: Which) -> usize {
         self.ledger.iter().filter(|record| matches!(record, Record::Booking { session, .. } if *session == of)).count()
@@ -164,163 +218,37 @@ impl State {
     }
 }
 
-impl Ledger {
-    /// Booked and held by the first `folded` records, as `rules` count them for `own`.
-    fn counted(rules: Rules, ledger: &[Record], folded: u8, own: Which) -> u8 {
-        let counts = |session: Which| rules.whole_run || session == own;
-        let mut sum = 0;
-        let mut held = Vec::new();
-        for record in ledger.iter().take(usize::from(folded)) {
-            match *record {
-                Record::Hold { id, session, .. } if counts(session) => held.push(id),
-                Record::Booking { id, session } if counts(session) => {
-                    held.retain(|open| *open != id);
-                    sum += BILL;
-                }
-                Record::Unknown { id, session } if counts(session) => {
-                    held.retain(|open| *open != id);
-                    sum += if rules.unknown_counts { QUOTE } else { 0 };
-                }
-                _ => {}
-            }
-        }
-        let held = u8::try_from(held.len()).unwrap_or(u8::MAX);
-        if rules.held_counts { sum + QUOTE * held } else { sum }
-    }
-
-    fn step(&self, state: &mut State, who: Who) {
-        let process = state.process(who);
-        let fenced = process.epoch != state.epoch(process.session);
-        match process.doing {
-            Doing::Down => {}
-            Doing::Folding => {
-                let folded = state.length();
-                *state.process_mut(who) = Process { doing: Doing::Deciding, folded, ..process };
-            }
-            Doing::Deciding => self.decide(state, who, process, fenced),
-            Doing::Sending(id) => {
-                let held = Record::Hold { id, session: process.session, epoch: process.epoch };
-                state.sent += 1;
-                state.sent_without_hold |= !state.ledger.contains(&held);
-                state.acted_after_refusal |= fenced && process.wrote_fenced;
-                state.process_mut(who).doing = Doing::Sent(id);
-            }
-            Doing::Sent(id) => {
-                if fenced && self.rules.booking_fenced {
-                    *state.process_mut(who) = DOWN;
-                } else {
-                    // True whatever the ledger holds by now: a conflict is folded and the same written again.
-                    state.ledger.push(Record::Booking { id, session: process.session });
-                    let wrote_fenced = process.wrote_fenced || fenced;
-                    *state.process_mut(who) = Process { doing: Doing::Folding, folded: 0, wrote_fenced, ..process };
-                }
-            }
-        }
-    }
-
-    fn decide(&self, state: &mut State, who: Who, process: Process, fenced: bool) {
-        let own = process.session;
-        if let Some(id) = state.open_hold(own) {
-            if fenced {
-                *state.process_mut(who) = DOWN;
-            } else {
-                state.ledger.push(Record::Unknown { id, session: own });
-                *state.process_mut(who) = Process { doing: Doing::Folding, folded: 0, ..process };
-            }
-        } else if state.booked(own) >= WANTED {
-            *state.process_mut(who) = DOWN;
-        } else if Self::counted(self.rules, &state.ledger, process.folded, own) + QUOTE > CAP {
-            // Parked: nothing is sent, and the next owner asks the gate again.
-            state.refused = true;
-            *state.process_mut(who) = DOWN;
-        } else if fenced && self.rules.hold_fenced {
-            *state.process_mut(who) = DOWN;
-        } else if self.rules.at_the_folded_end && process.folded != state.length() {
-            state.conflict = true;
-            *state.process_mut(who) = Process { doing: Doing::Folding, folded: 0, ..process };
-        } else {
-            let id = state.length();
-            state.ledger.push(Record::Hold { id, session: own, epoch: process.epoch });
-            state.over_cap |= Self::counted(Rules::whole(), &state.ledger, u8::MAX, own) > CAP;
-            let wrote_fenced = process.wrote_fenced || fenced;
-            *state.process_mut(who) = Process { doing: Doing::Sending(id), folded: 0, wrote_fenced, ..process };
-        }
+/// The hold that a record ends.
+const fn ended(record: &Record) -> Option<u8> {
+    match record {
+        Record::Booking { id, .. } | Record::Unknown { id, .. } | Record::Release { id, .. } => Some(*id),
+        Record::Hold { .. } | Record::Raise => None,
     }
 }
 
-impl Model for Ledger {
-    type State = State;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<State> {
-        vec![State {
-            epoch_a: 0,
-            epoch_b: 0,
-            ledger: Vec::new(),
-            first: DOWN,
-            second: DOWN,
-            sent: 0,
-            over_cap: false,
-            acted_after_refusal: false,
-            sent_without_hold: false,
-            refused: false,
-            conflict: false,
-            opens: self.opens,
-            kills: self.kills,
-        }]
+impl Ledger {
+    /// The cap after these records.
+    fn cap(&self, ledger: &[Record]) -> u8 {
+        let raises = ledger.iter().filter(|record| matches!(record, Record::Raise)).count();
+        let raises = u8::try_from(raises).unwrap_or(u8::MAX);
+        if self.rules.raise_by_id { CAP + (RAISED - CAP) * raises.min(1) } else { CAP + (RAISED - CAP) * raises }
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        for who in [Who::First, Who::Second] {
-            if state.process(who).doing != Doing::Down {
-                actions.push(Action::Step(who));
-                if state.kills > 0 {
-                    actions.push(Action::Kill(who));
-                }
-            } else if state.opens > 0 {
-                actions.extend([Which::A, Which::B].map(|session| Action::Open(who, session)));
+    /// What these records count against the cap, as `rules` count for `own`.
+    fn counted(rules: Rules, ledger: &[Record], own: Which) -> u8 {
+        let counts = |session: Which| rules.whole_run || session == own;
+        let mut sum = 0;
+        let mut held: Vec<u8> = Vec::new();
+        for record in ledger {
+            match *record {
+                Record::Hold { id, session, .. } if counts(session) => held.push(id),
+                Record::Booking { session, .. } if counts(session) => sum += BILL,
+                Record::Unknown { session, .. } if counts(session) && rules.unknown_counts => sum += QUOTE,
+                _ => {}
             }
+            held.retain(|open| Some(*open) != ended(record));
         }
-    }
-
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
-        let mut state = last.clone();
-        match action {
-            Action::Open(who, session) => {
-                state.opens -= 1;
-                match session {
-                    Which::A => state.epoch_a += 1,
-                    Which::B => state.epoch_b += 1,
-                }
-                let epoch = state.epoch(session);
-                *state.process_mut(who) = Process { doing: Doing::Folding, session, epoch, ..DOWN };
-            }
-            Action::Step(who) => self.step(&mut state, who),
-            Action::Kill(who) => {
-                state.kills -= 1;
-                *state.process_mut(who) = DOWN;
-            }
-        }
-        (state != *last).then_some(state)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("booked and held are within the cap at admission", |_, state: &State| !state.over_cap),
-            Property::always("the bills are within the cap", |_, state: &State| state.sent * BILL <= CAP),
-            Property::always("a hold ends at most once", |_, state: &State| {
-                (0..state.length()).all(|id| state.ends(id) <= 1)
-            }),
-            Property::always("every request has its hold", |_, state: &State| !state.sent_without_hold),
-            Property::always("a fenced owner does nothing new after its next write", |_, state: &State| {
-                !state.acted_after_refusal
-            }),
-            Property::sometimes("a session has all it wants", |_, state: &State| state.booked(Which::A) == WANTED),
-            Property::sometimes("the cap refuses", |_, state: &State| state.refused),
-            Property::sometimes("a conflict is folded and tried again", |_, state: &State| state.conflict),
-            Property::sometimes("a cut request stays unknown", |_, state: &State| {
-                state.ledger.iter().any(|record| matches!(record, Record::Unknown { .. }))
-            }),
-        ]
+        let held = u8::try_from(held.len()).unwrap_or(u8::MAX);
+        if rules.held_counts { sum + QUOTE * held } else { sum }
     }
 }

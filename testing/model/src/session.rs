@@ -4,6 +4,9 @@
 mod properties;
 mod steps;
 mod store;
+mod variants;
+
+pub use variants::variants;
 
 /// The rules of the protocol, each of which can be left out. `whole()` is the design.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,10 @@ pub struct Rules {
     pub read_back: bool,
     /// A placed prompt counts as taken only once the history shows it.
     pub taken_by_history: bool,
+    /// A harness's home is made anew from the records at every open; else it starts on what the last one left on its disk.
+    pub home_from_records: bool,
+    /// Unsynced native bytes are handed to the store at once; else they wait in the process for its next synced batch.
+    pub handed_over: bool,
 }
 
 impl Rules {
@@ -51,6 +58,8 @@ impl Rules {
             never_interrupted: true,
             read_back: true,
             taken_by_history: true,
+            home_from_records: true,
+            handed_over: true,
         }
     }
 }
@@ -135,6 +144,8 @@ struct Owner {
     /// How much of its memory the harness has on disk, and how much of that is in our log.
     file: u8,
     mirrored: u8,
+    /// How much of it waits in the process to be handed to the log; 0 where nothing waits.
+    waiting: u8,
     /// It wrote after it was fenced.
     wrote_fenced: bool,
     /// It compared its epoch, in the mutant that does so before it writes.
@@ -186,6 +197,8 @@ struct World {
     saw_no_prompt: bool,
     acted_before_disk: bool,
     acted_after_refusal: bool,
+    /// What nobody can close: an act that was admitted before the fence and began after it, in the step just done.
+    acted_after_fence: bool,
 }
 
 /// One state of the model.
@@ -197,6 +210,8 @@ pub struct State {
     first: Owner,
     second: Owner,
     world: World,
+    /// What the last harness left on its disk, where a home is not made from the records.
+    leftover: History,
     keys: u8,
     takes: u8,
     opens: u8,

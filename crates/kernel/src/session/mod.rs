@@ -5,6 +5,7 @@ mod decide;
 mod drive;
 mod follow_up;
 mod loop_guard;
+mod manual;
 mod settle;
 mod state;
 mod task;
@@ -17,6 +18,7 @@ pub use drive::{
 };
 pub use follow_up::{FollowUpNext, FollowUpState, NotAnswered, follow_up_next, follow_up_state};
 pub use loop_guard::{Circle, LoopGuard, LoopVerdict};
+pub use manual::{Manual, Paused, Step};
 pub use settle::{UNDECIDED, is_quiet, settle};
 pub use state::{Accepted, Effect, EndedTurn, OpenTurn, PlacedMessage, SessionState, Spent};
 pub use task::{Owned, SessionTask};

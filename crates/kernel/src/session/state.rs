@@ -1,11 +1,14 @@
 //! The fold: what a session's records say. Pure, total and incremental (`fold(a ++ b) == fold(fold(a), b)`); every decision is a
 //! function of it. Its maps share structure, so a snapshot costs nothing and a batch can be tried on one before it is written.
 
+mod layered;
+
 use std::sync::Arc;
 
-use rpds::{HashTrieMapSync, RedBlackTreeMapSync, VectorSync};
+use rpds::{RedBlackTreeMapSync, VectorSync};
 use serde_json::Value;
 
+use self::layered::Layered;
 use crate::ids::{CallId, Digest, EffectKey, Epoch, MessageId, Seq, SubmissionId, TurnId};
 use crate::money::Usd;
 use crate::record::{
@@ -52,15 +55,22 @@ pub struct SessionState {
     pub verdict: Option<Verdict>,
     /// What the session spent and may have spent.
     pub spent: Spent,
-    pub(crate) submissions: HashTrieMapSync<SubmissionId, Accepted>,
-    pub(crate) submitted: VectorSync<SubmissionId>,
-    pub(crate) messages: VectorSync<PlacedMessage>,
-    pub(crate) effects: HashTrieMapSync<EffectKey, Effect>,
-    /// Open effects by the seq of their intent: order is what recovery follows.
-    pub(crate) open: RedBlackTreeMapSync<u64, EffectKey>,
-    pub(crate) native: RedBlackTreeMapSync<String, u64>,
+    submissions: Layered<SubmissionId, Accepted>,
+    submitted: VectorSync<SubmissionId>,
+    messages: VectorSync<PlacedMessage>,
+    effects: Layered<EffectKey, Effect>,
+    /// Open effects by the seq of their intent: order is what recovery follows. Few at any time, so a batch that is tried copies them.
+    open: Arc<Vec<(Seq, Arc<Intent>)>>,
+    native: RedBlackTreeMapSync<String, u64>,
     /// Never effects that were begun, by (tool, digest of arguments), newest last: what the repeat rule reads.
-    pub(crate) receipts: HashTrieMapSync<(String, Digest), VectorSync<EffectKey>>,
+    receipts: Layered<(String, Digest), Receipts>,
+}
+
+/// Keys of the never effects that were begun on one tool and the same arguments: one, unless the model repeats itself.
+#[derive(Clone, Debug, PartialEq)]
+enum Receipts {
+    One(EffectKey),
+    Many(VectorSync<EffectKey>),
 }
 
 /// A turn that is open in the records.
@@ -189,7 +199,7 @@ impl SessionState {
 
     /// Effects without an outcome, in the order they were begun.
     pub fn open_effects(&self) -> impl Iterator<Item = &Effect> {
-        self.open.values().filter_map(|key| self.effects.get(key))
+        self.open.iter().filter_map(|(_, intent)| self.effects.get(&intent.key))
     }
 
     /// The effects that the harness's call id began, in the order they were begun: ids can come again.
@@ -205,8 +215,11 @@ impl SessionState {
     /// one for which it was refused.
     #[must_use]
     pub fn receipt(&self, tool: &str, digest: &Digest) -> Option<&Effect> {
-        let begun = self.receipts.get(&(tool.to_owned(), digest.clone()))?;
-        begun.iter().rev().filter_map(|key| self.effects.get(key)).find(|effect| !effect.refused())
+        let ran = |key: &EffectKey| self.effects.get(key).filter(|effect| !effect.refused());
+        match self.receipts.get(&(tool.to_owned(), digest.clone()))? {
+            Receipts::One(key) => ran(key),
+            Receipts::Many(keys) => keys.iter().rev().find_map(ran),
+        }
     }
 
     /// A submission.
@@ -265,9 +278,8 @@ impl SessionState {
                 if opened.native_session.is_some() {
                     self.native_session.clone_from(&opened.native_session);
                 }
-                let open: Vec<_> = self.open.values().cloned().collect();
-                for key in open {
-                    self.change_effect(&key, |effect| effect.opens = effect.opens.saturating_add(1));
+                for (_, intent) in self.open.iter() {
+                    self.effects.change(&intent.key, |effect| effect.opens = effect.opens.saturating_add(1));
                 }
             }
             Body::Submission(submission) => {
@@ -278,14 +290,14 @@ impl SessionState {
                     unsent: false,
                     withdrawn: false,
                 };
-                if !self.submissions.contains_key(&submission.id) {
+                if self.submissions.get(&submission.id).is_none() {
                     self.submitted.push_back_mut(submission.id.clone());
                 }
-                self.submissions.insert_mut(submission.id.clone(), accepted);
+                self.submissions.insert(submission.id.clone(), accepted);
             }
             Body::Withdrawn(withdrawn) => {
                 for id in &withdrawn.ids {
-                    self.change_submission(id, |accepted| accepted.withdrawn = true);
+                    self.submissions.change(id, |accepted| accepted.withdrawn = true);
                 }
             }
             Body::Placed(placed) => self.placed(record, placed),
@@ -294,7 +306,10 @@ impl SessionState {
             Body::Outcome(outcome) => self.outcome(record, outcome),
             Body::Native(write) => {
                 let length = write.offset.saturating_add(write.bytes.len() as u64);
-                self.native.insert_mut(write.stream.clone(), length);
+                match self.native.get_mut(&write.stream) {
+                    Some(known) => *known = length,
+                    None => drop(self.native.insert_mut(write.stream.clone(), length)),
+                }
             }
             Body::Candidate(candidate) => self.candidate = Some(Arc::new(candidate.clone())),
             Body::Verdict(verdict) => self.verdict = Some(verdict.clone()),
@@ -306,7 +321,7 @@ impl SessionState {
             Body::Failed(failed) => self.failed = Some(Arc::new(failed.clone())),
             Body::Settled(settled) => {
                 for id in &settled.unsent {
-                    self.change_submission(id, |accepted| accepted.unsent = true);
+                    self.submissions.change(id, |accepted| accepted.unsent = true);
                 }
                 if let Some(turn) = &settled.turn {
                     self.end_turn(turn, TurnEndHow::Interrupted);
@@ -323,7 +338,7 @@ impl SessionState {
             _ => None,
         });
         for id in &placed.carries {
-            self.change_submission(id, |accepted| {
+            self.submissions.change(id, |accepted| {
                 accepted.message = Some(placed.message.clone());
                 accepted.unsent = false;
             });
@@ -370,13 +385,16 @@ impl SessionState {
             self.empty_turns = 0;
         }
         if intent.replay == Replay::Never && matches!(intent.effect, EffectKind::Tool | EffectKind::Builtin) {
-            let of = (intent.name.clone(), intent.digest.clone());
-            let mut begun = self.receipts.get(&of).cloned().unwrap_or_default();
-            begun.push_back_mut(intent.key.clone());
-            self.receipts.insert_mut(of, begun);
+            self.begun_never(intent);
         }
+        let intent = Arc::new(intent.clone());
+        match self.open.binary_search_by_key(&record.seq, |(seq, _)| *seq) {
+            Err(place) => Arc::make_mut(&mut self.open).insert(place, (record.seq, intent.clone())),
+            Ok(place) => drop(Arc::make_mut(&mut self.open).splice(place..=place, [(record.seq, intent.clone())])),
+        }
+        let key = intent.key.clone();
         let effect = Effect {
-            intent: Arc::new(intent.clone()),
+            intent,
             seq: record.seq,
             epoch: record.epoch,
             opens: 0,
@@ -384,46 +402,42 @@ impl SessionState {
             outcome_seq: None,
             response_bytes: 0,
         };
-        self.effects.insert_mut(intent.key.clone(), effect);
-        self.open.insert_mut(record.seq.0, intent.key.clone());
+        self.effects.insert(key, effect);
+    }
+
+    fn begun_never(&mut self, intent: &Intent) {
+        let of = (intent.name.clone(), intent.digest.clone());
+        let repeated = self.receipts.change(&of, |begun| match begun {
+            Receipts::One(first) => {
+                *begun = Receipts::Many([first.clone(), intent.key.clone()].into_iter().collect());
+            }
+            Receipts::Many(keys) => keys.push_back_mut(intent.key.clone()),
+        });
+        if repeated.is_none() {
+            self.receipts.insert(of, Receipts::One(intent.key.clone()));
+        }
     }
 
     fn outcome(&mut self, record: &Record, outcome: &Outcome) {
-        let Some(effect) = self.effects.get(&outcome.key).cloned() else { return };
-        self.open.remove_mut(&effect.seq.0);
-        if let Some(quote) = effect.intent.quote {
-            self.spent.held = self.spent.held.checked_sub(quote).unwrap_or_default();
-            match outcome.cost {
-                Some(cost) => self.spent.booked = self.spent.booked.saturating_add(cost),
-                None => {
-                    self.spent.unknown = self.spent.unknown.saturating_add(quote);
-                    self.spent.unknown_count = self.spent.unknown_count.saturating_add(1);
-                }
+        let ended = self.effects.change(&outcome.key, |effect| {
+            let kept = Outcome { response: Arc::default(), ..outcome.clone() };
+            effect.outcome = Some(Arc::new(kept));
+            effect.outcome_seq = Some(record.seq);
+            effect.response_bytes = outcome.response.len();
+            (effect.seq, effect.intent.quote)
+        });
+        let Some((seq, quote)) = ended else { return };
+        if let Ok(place) = self.open.binary_search_by_key(&seq, |(seq, _)| *seq) {
+            Arc::make_mut(&mut self.open).remove(place);
+        }
+        let Some(quote) = quote else { return };
+        self.spent.held = self.spent.held.checked_sub(quote).unwrap_or_default();
+        match outcome.cost {
+            Some(cost) => self.spent.booked = self.spent.booked.saturating_add(cost),
+            None => {
+                self.spent.unknown = self.spent.unknown.saturating_add(quote);
+                self.spent.unknown_count = self.spent.unknown_count.saturating_add(1);
             }
-        }
-        let kept = Outcome { response: Arc::from([]), ..outcome.clone() };
-        self.effects.insert_mut(
-            outcome.key.clone(),
-            Effect {
-                outcome: Some(Arc::new(kept)),
-                outcome_seq: Some(record.seq),
-                response_bytes: outcome.response.len(),
-                ..effect
-            },
-        );
-    }
-
-    fn change_effect(&mut self, key: &EffectKey, change: impl FnOnce(&mut Effect)) {
-        if let Some(mut effect) = self.effects.get(key).cloned() {
-            change(&mut effect);
-            self.effects.insert_mut(key.clone(), effect);
-        }
-    }
-
-    fn change_submission(&mut self, id: &SubmissionId, change: impl FnOnce(&mut Accepted)) {
-        if let Some(mut accepted) = self.submissions.get(id).cloned() {
-            change(&mut accepted);
-            self.submissions.insert_mut(id.clone(), accepted);
         }
     }
 }

@@ -15,10 +15,11 @@ use tokio::task::JoinHandle;
 
 use super::check::Illegal;
 use super::drive::{Begun, Command, Drive, DriveError, EffectSpec, OnRepeat, OpenEffect, Outcomes, Restart, Shown};
+use super::manual::{Manual, Pauses, Step};
 use super::state::{Effect, SessionState};
 use crate::ids::{Digest, EffectKey, Epoch, Seq};
 use crate::record::{Body, EffectKind, Outcome, OutcomeEnd, Record, Replay};
-use crate::store::{AppendError, Batch, Durability, SessionWriter, SharedAppend, Watch, now_ms};
+use crate::store::{AppendError, Batch, Durability, Refused, SessionWriter, SharedAppend, Watch, now_ms};
 
 /// Commands that may wait; more callers wait to send.
 const WAITING: usize = 64;
@@ -49,13 +50,25 @@ impl SessionTask {
     /// Starts the task.
     #[must_use]
     pub fn spawn(owned: Owned) -> Self {
+        Self::start(owned, None)
+    }
+
+    /// Starts it in manual mode, for tests: it pauses before every append and before every run of an effect.
+    #[must_use]
+    pub fn spawn_manual(owned: Owned) -> (Self, Manual) {
+        let (pauses, manual) = Pauses::new();
+        (Self::start(owned, Some(pauses)), manual)
+    }
+
+    fn start(owned: Owned, pauses: Option<Pauses>) -> Self {
         let Owned { writer, state, watch, earlier, events } = owned;
         let (to, commands) = mpsc::channel(WAITING);
         let shown = Arc::new(Shown { state: RwLock::new(state), ended: watch::Sender::new(None) });
         let drive = Drive { key: writer.key().clone(), epoch: writer.epoch(), to, shown: shown.clone() };
         let handle =
             WeakDrive { key: drive.key.clone(), epoch: drive.epoch, to: drive.to.downgrade(), shown: shown.clone() };
-        let task = Task { writer, shown, handle, earlier, events, unpublished: Vec::new(), running: HashMap::new() };
+        let task =
+            Task { writer, shown, handle, earlier, events, unpublished: Vec::new(), running: HashMap::new(), pauses };
         Self { drive, task: tokio::spawn(task.run(commands, watch)) }
     }
 
@@ -89,6 +102,8 @@ struct Task {
     /// Buffered records wait here for the synced batch that makes them durable.
     unpublished: Vec<Arc<Record>>,
     running: HashMap<EffectKey, watch::Receiver<Option<Arc<Outcome>>>>,
+    /// Manual mode.
+    pauses: Option<Pauses>,
 }
 
 impl Task {
@@ -125,7 +140,7 @@ impl Task {
                 let _ = answer.send(begun);
             }
             Command::Reopen(key, answer) => {
-                let begun = self.reopen(&key);
+                let begun = self.reopen(&key).await;
                 let _ = answer.send(begun);
             }
         }
@@ -158,6 +173,7 @@ impl Task {
         self.alive()?;
         let durability = batch.durability;
         let (trial, records) = self.trial(&batch.bodies)?;
+        self.pause(|| Step::Append(records.iter().map(|record| record.body.kind()).collect())).await?;
         #[cfg(feature = "crossings")]
         let crossing = crate::crossings::OfBatch::before(&records, &trial);
         match self.writer.append(batch, also).await {
@@ -224,10 +240,21 @@ impl Task {
         }
         bodies.push(Body::Intent(spec.intent()));
         self.append(Batch::of(bodies), also).await?;
+        self.pause(|| Step::Run(spec.key.clone())).await?;
         Ok(self.open(spec.key))
     }
 
-    fn reopen(&mut self, key: &EffectKey) -> Result<Begun, DriveError> {
+    async fn pause(&mut self, step: impl FnOnce() -> Step + Send) -> Result<(), DriveError> {
+        if let Some(pauses) = &self.pauses
+            && !pauses.before(step()).await
+        {
+            let died = Refused::Busy("its owner was let die here, in manual mode".to_owned());
+            return Err(self.end(AppendError::Refused(died)));
+        }
+        Ok(())
+    }
+
+    async fn reopen(&mut self, key: &EffectKey) -> Result<Begun, DriveError> {
         self.alive()?;
         if let Some(begun) = self.join_running(key) {
             return Ok(begun);
@@ -235,7 +262,10 @@ impl Task {
         let state = self.state();
         match state.effect(key) {
             Some(Effect { outcome: Some(outcome), .. }) => Ok(Begun::Known(outcome.clone())),
-            Some(_) => Ok(self.open(key.clone())),
+            Some(_) => {
+                self.pause(|| Step::Run(key.clone())).await?;
+                Ok(self.open(key.clone()))
+            }
             None => Err(DriveError::Illegal(Illegal {
                 seq: state.head.next(),
                 kind: "outcome",

@@ -183,10 +183,14 @@ impl Log {
         self.records.push(Record { seq, epoch: Epoch(self.epoch), at: 0, body });
     }
 
+    /// What a store holds.
+    pub(crate) fn of(records: Vec<Record>) -> Self {
+        Self { epoch: records.last().map_or(1, |record| record.epoch.0), records }
+    }
+
     /// Its first records.
     pub(crate) fn cut(&self, length: usize) -> Self {
-        let records = self.records[..length].to_vec();
-        Self { epoch: records.last().map_or(1, |record| record.epoch.0), records }
+        Self::of(self.records[..length].to_vec())
     }
 
     /// Another process opened it.

@@ -63,6 +63,9 @@ pub(super) fn all() -> Vec<Property<Session>> {
         Property::always("a fenced owner does nothing new after its next write", |_, state: &State| {
             !state.world.acted_after_refusal
         }),
+        Property::sometimes("an act begins after the fence, and nobody can close that", |_, state: &State| {
+            state.world.acted_after_fence
+        }),
         Property::sometimes("delivered", |_, state: &State| state.view(u8::MAX).holds(Record::Delivered)),
         Property::sometimes("delivered after an interrupted call", |_, state: &State| {
             let view = state.view(u8::MAX);

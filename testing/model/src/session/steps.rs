@@ -18,6 +18,7 @@ impl Model for Session {
             first: DOWN,
             second: DOWN,
             world: super::World::default(),
+            leftover: History::default(),
             keys: 0,
             takes: 0,
             opens: self.opens,
@@ -60,6 +61,7 @@ impl Model for Session {
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
+        state.world.acted_after_fence = false;
         match action {
             Action::Open(who) => self.open(&mut state, who),
             Action::Step(who) => self.step(&mut state, who),
@@ -75,10 +77,20 @@ impl Model for Session {
             Action::Flush(who) => {
                 let owner = state.owner_mut(who);
                 owner.file = owner.memory.level;
+                if !self.rules.home_from_records {
+                    state.leftover = state.owner(who).memory;
+                }
             }
             Action::Mirror(who) => {
                 let owner = *state.owner(who);
-                if self.append(&mut state, who, Append::Buffered, &[Record::Native(owner.memory.cut(owner.file))]) {
+                if !self.rules.handed_over {
+                    *state.owner_mut(who) = Owner { mirrored: owner.file, waiting: owner.file, ..owner };
+                } else if self.append(
+                    &mut state,
+                    who,
+                    Append::Buffered,
+                    &[Record::Native(owner.memory.cut(owner.file))],
+                ) {
                     state.owner_mut(who).mirrored = owner.file;
                 }
             }
@@ -90,6 +102,7 @@ impl Model for Session {
                 state.power_cuts -= 1;
                 state.log.truncate(usize::from(state.durable));
                 (state.first, state.second) = (DOWN, DOWN);
+                state.leftover = History::default();
             }
         }
         (state != *last).then_some(state)
@@ -107,10 +120,13 @@ impl Session {
         state.epoch += 1;
         state.durable = state.length();
         let view = state.view(state.durable);
-        let memory = view.history();
+        let recorded = view.history();
+        // A leftover that is behind the records is not one to start on.
+        let leftover = !self.rules.home_from_records && state.leftover.level > recorded.level;
+        let memory = if leftover { state.leftover } else { recorded };
         let doing = if !self.rules.read_back && view.holds(Record::Placed) { Doing::Giving } else { Doing::Deciding };
         let (epoch, seen) = (state.epoch, state.durable);
-        let (file, mirrored) = (memory.level, memory.level);
+        let (file, mirrored) = (memory.level, recorded.level);
         *state.owner_mut(who) = Owner { doing, epoch, seen, memory, file, mirrored, ..DOWN };
     }
 

@@ -10,6 +10,7 @@ pub(super) const DOWN: Owner = Owner {
     memory: History { level: 0, take: 0, copies: 0, reply: 0 },
     file: 0,
     mirrored: 0,
+    waiting: 0,
     wrote_fenced: false,
     compared: false,
 };
@@ -129,6 +130,10 @@ impl Session {
             *state.owner_mut(who) = DOWN;
             return false;
         }
+        if owner.waiting > 0 {
+            state.log.push((owner.epoch, Record::Native(owner.memory.cut(owner.waiting))));
+            state.owner_mut(who).waiting = 0;
+        }
         state.log.extend(batch.iter().map(|record| (owner.epoch, *record)));
         let synced = how != Append::Buffered && self.rules.synced;
         if synced {
@@ -170,6 +175,7 @@ impl Session {
     fn act(&self, state: &mut State, who: Who, intent: Record) {
         let owner = *state.owner(who);
         state.world.acted_before_disk |= !state.view(state.durable).holds(intent);
+        state.world.acted_after_fence |= owner.epoch != state.epoch;
         state.world.acted_after_refusal |= owner.epoch != state.epoch && owner.wrote_fenced;
     }
 }
