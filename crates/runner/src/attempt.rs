@@ -242,16 +242,9 @@ impl<'a> Attempt<'a> {
         record_opening(runner, step, &drive, &admission, digests, &node, fresh)
             .await
             .map_err(|error| of_drive(step, &error))?;
-<<<<<<< HEAD
-        let ledger = RunLedger::open(options.store.clone(), &step.run, options.cap)
-            .await
-            .map_err(|error| of_ledger(step, &error))?;
-        crossing!(Ledger);
-        let ledger = Arc::new(ledger);
-=======
         let ledger = runner.ledger(&step.run).await.map_err(|error| of_ledger(step, &error))?;
+        crossing!(Ledger);
         ledger.reconcile(&drive).await.map_err(|error| of_ledger(step, &error))?;
->>>>>>> 3a129f8f131c86c1baf779f0c3e5a5d11caeafac
         let stop = StopRaiser::new();
         let limits = Limits { turns: job.turn_limit(&node), requests: node.request_limit, budget: node.budget };
         let gate = Arc::new(AttemptGate::new(

@@ -113,20 +113,6 @@ impl std::fmt::Debug for RunLedger {
 
 impl RunLedger {
     /// The ledger of `run`; a new one begins with `cap`. An existing one keeps the cap it has.
-<<<<<<< HEAD
-    pub(crate) async fn open(store: Store, run: &RunId, cap: Option<Usd>) -> Result<Self, LedgerError> {
-        let ledger = Self::existing(store, run).await?;
-        let empty = ledger.with(|books| books.seq()) == agentrun_kernel::Seq::START;
-        if empty {
-            let first = SharedBatch::Ledger(vec![LedgerBody::Cap { cap }]);
-            match ledger.store.append_at(&ledger.log, agentrun_kernel::Seq::START, first).await {
-                Ok(_) | Err(AppendError::Conflict { .. }) => ledger.refresh().await?,
-                Err(AppendError::Unknown(error)) => return Err(LedgerError::Store(error)),
-                Err(AppendError::Refused(refused)) => return Err(LedgerError::Drive(DriveError::Refused(refused))),
-                Err(error @ AppendError::Fenced { .. }) => {
-                    return Err(LedgerError::Store(StoreError::Io(error.to_string())));
-                }
-=======
     ///
     /// # Errors
     /// [`LedgerError::NegativeCap`]: nothing was written. [`LedgerError::Store`] and [`LedgerError::Fault`] when it cannot be read.
@@ -139,7 +125,6 @@ impl RunLedger {
             match ledger.write(Seq::START, vec![LedgerBody::Cap { cap }]).await {
                 Ok(()) | Err(Written::Conflict) => ledger.refresh().await?,
                 Err(Written::Not(error)) => return Err(error),
->>>>>>> 3a129f8f131c86c1baf779f0c3e5a5d11caeafac
             }
         }
         Ok(ledger)
@@ -147,11 +132,6 @@ impl RunLedger {
 
     /// The ledger of `run` as it is. None is begun: a settle must not decide what a new run may spend.
     pub(crate) async fn existing(store: Store, run: &RunId) -> Result<Self, LedgerError> {
-<<<<<<< HEAD
-        let ledger = Self { store, log: SharedLog::Ledger(run.clone()), books: Mutex::new(Books::new()) };
-        ledger.refresh().await?;
-        Ok(ledger)
-=======
         let books = Mutex::new(read_books(&*store, run).await?);
         Ok(Self {
             store,
@@ -211,7 +191,6 @@ impl RunLedger {
             Err(AppendError::Refused(refused)) => Err(Written::Not(DriveError::Refused(refused).into())),
             Err(error @ AppendError::Fenced { .. }) => Err(Written::Not(StoreError::Io(error.to_string()).into())),
         }
->>>>>>> 3a129f8f131c86c1baf779f0c3e5a5d11caeafac
     }
 
     /// Reads one thing from the books as last folded.
