@@ -73,7 +73,7 @@ pub(crate) async fn rm(url: &str, args: &RmArgs) -> Result<Exit, Failure> {
 
 /// What the ledger holds open for the session.
 fn held(books: &Books, key: &SessionKey) -> Usd {
-    let own = books.open_holds().filter(|(_, held)| held.owner.as_ref().is_some_and(|(owner, _)| owner == key));
+    let own = books.open_holds().filter(|(_, held)| held.session == *key);
     own.fold(Usd::ZERO, |sum, (_, held)| sum.saturating_add(held.quote))
 }
 

@@ -15,13 +15,16 @@ cases! {
     codex: c11_a_follow_up_asks_the_delivered_session_one_thing_more_and_once_b56_b57,
         c12_kill_9_in_a_tool_and_a_settle_without_the_program_then_a_turn_of_its_own_b28_b29,
         c13_kill_9_in_a_follow_up_stays_interrupted_and_the_next_one_asks_for_itself_alone_b58_b59;
+    opencode: c11_a_follow_up_asks_the_delivered_session_one_thing_more_and_once_b56_b57,
+        c12_kill_9_in_a_tool_and_a_settle_without_the_program_then_a_turn_of_its_own_b28_b29,
+        c13_kill_9_in_a_follow_up_stays_interrupted_and_the_next_one_asks_for_itself_alone_b58_b59;
 }
 
 const QUESTION: &str = "Which weir was that?";
 
 fn follow_up(world: &World, name: &str, prompt: &str) -> Command {
     let mut command = world.agentrun();
-    command.args(["follow-up", &world.session, "--name", name, "--prompt", prompt, "--reserve", "1", "--json"]);
+    command.args(["follow-up", &world.session, "--name", name, "--prompt", prompt, "--reserve", "3", "--json"]);
     command.args(["--store", &world.store()]);
     command
 }
