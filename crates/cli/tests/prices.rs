@@ -4,6 +4,8 @@
 
 mod support;
 
+use agentrun_cap::Date;
+use agentrun_kernel::{LedgerBody, LogKey, RunId, SharedLog, open_url, read_all};
 use serde_json::{Value, json};
 use support::{Ran, Stage, calls_search, says_done, searching, submits};
 
@@ -48,7 +50,7 @@ fn b76_openai_usage_is_priced_to_the_last_digit_tiers_and_edges_included() {
         assert_eq!(ran.last()["model"], model);
         let catalog = ran.last()["catalog"].as_str().unwrap().to_owned();
         let (id, date) = catalog.rsplit_once(' ').unwrap();
-        assert!(id.starts_with("genai-prices-") && date.parse::<agentrun_cap::Date>().is_ok(), "{catalog}");
+        assert!(id.starts_with("genai-prices-") && date.parse::<Date>().is_ok(), "{catalog}");
     }
     for (model, usage, word) in [
         ("gpt-5", json!({"input": 1, "cache_write_5m": 1}), "cache writes"),
@@ -123,6 +125,26 @@ fn b76_a_catalog_file_prices_a_house_model_and_a_wrong_one_stops_before_anything
         assert!(ran.stderr.contains("wrong.json") && ran.stderr.contains(&format!("`{at}`")), "{at}: {ran:?}");
         assert!(!stage.stored(), "{at}: nothing is written");
     }
+}
+
+#[tokio::test]
+async fn b80_each_booking_of_a_run_names_the_id_and_date_of_the_catalog_it_was_priced_with() {
+    let stage = Stage::new();
+    let mut node = searching(&stage, "never");
+    node["model"] = json!("gpt-5");
+    stage.node(&node);
+    let submit = json!({"tools": [{"name": "submit", "input": {"value": {"severity": "low"}}}]});
+    delivers(&stage, &json!({"steps": [submit, says_done()]}), &["--run", "night"]).delivered();
+    let store = open_url(&stage.url()).unwrap();
+    let log = LogKey::Shared(SharedLog::Ledger(RunId::new("night").unwrap()));
+    let mut bookings = 0;
+    for record in read_all::<LedgerBody>(&*store, &log).await.unwrap() {
+        let (LedgerBody::Hold { catalog, .. } | LedgerBody::Booking { catalog, .. }) = &record.body else { continue };
+        let (id, date) = catalog.rsplit_once(' ').unwrap();
+        assert!(id.starts_with("genai-prices-") && date.parse::<Date>().is_ok(), "{catalog}");
+        bookings += u32::from(matches!(record.body, LedgerBody::Booking { .. }));
+    }
+    assert!(bookings > 0);
 }
 
 #[test]
