@@ -8,6 +8,7 @@ use agentrun_kernel::Usd;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::date::Date;
+use crate::price::{is_anywhere, is_choice, is_standard};
 
 /// The format of catalog files that this version reads.
 const FORMAT: u32 = 1;
@@ -289,20 +290,25 @@ impl RatesFrom {
     }
 }
 
-/// What types cannot say: ids once, dates and edges in order, nothing empty.
+/// A word that can stand in a booking and on a line.
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && !word.chars().any(char::is_control)
+}
+
+/// What types cannot say: ids once, dates and edges in order, nothing empty, nothing that a lookup never reaches.
 fn check(file: &File) -> Result<(), CatalogError> {
     let invalid = |at: String, why: String| Err(CatalogError::Invalid { at, why });
     if file.format != FORMAT {
         return invalid("format".to_owned(), format!("this version reads format {FORMAT}, not {}", file.format));
     }
-    if file.id.is_empty() {
-        return invalid("id".to_owned(), "a catalog needs an id: bookings name it".to_owned());
+    if !is_name(&file.id) {
+        return invalid("id".to_owned(), "a catalog needs an id in plain letters: bookings name it".to_owned());
     }
     let mut ids = BTreeSet::new();
     for (index, model) in file.models.iter().enumerate() {
         let at = format!("models[{index}]");
-        if model.id.is_empty() {
-            return invalid(format!("{at}.id"), "a model id is not empty".to_owned());
+        if !is_name(&model.id) {
+            return invalid(format!("{at}.id"), "a model id is not empty, and plain letters".to_owned());
         }
         if !ids.insert(&model.id) {
             return invalid(format!("{at}.id"), format!("two rows for `{}`; keep one", model.id));
@@ -312,17 +318,26 @@ fn check(file: &File) -> Result<(), CatalogError> {
         }
         let mut names = BTreeSet::new();
         for (geo, multiplier) in model.geo.iter().enumerate() {
-            if multiplier.permille == 0 || !names.insert(&multiplier.name) {
+            // A word for computing anywhere is never looked up: a factor for it would be read as one that holds.
+            let is_place = is_name(&multiplier.name) && !is_anywhere(&multiplier.name);
+            if multiplier.permille == 0 || !is_place || !names.insert(&multiplier.name) {
                 return invalid(
                     format!("{at}.geo[{geo}]"),
-                    "a place is listed once, with a factor above zero".to_owned(),
+                    "a place is listed once, under its own name, with a factor above zero".to_owned(),
                 );
             }
         }
         let mut names = BTreeSet::new();
         for (mode, listed) in model.modes.iter().enumerate() {
+            let here = format!("{at}.modes[{mode}].name");
+            if !is_name(&listed.name) || is_standard(&listed.name) || is_choice(&listed.name) {
+                return invalid(
+                    here,
+                    format!("`{}` is no mode of its own; its prices belong to `prices`", listed.name),
+                );
+            }
             if !names.insert(&listed.name) {
-                return invalid(format!("{at}.modes[{mode}].name"), format!("mode `{}` is listed twice", listed.name));
+                return invalid(here, format!("mode `{}` is listed twice", listed.name));
             }
         }
         let lists = std::iter::once((format!("{at}.prices"), &model.prices)).chain(
@@ -341,6 +356,10 @@ fn check(file: &File) -> Result<(), CatalogError> {
                         format!("{at}[{row}].above"),
                         "edges run from the lowest to the highest, each once".to_owned(),
                     );
+                }
+                let last = dated.above.last().map_or(0, |tier| tier.prompt);
+                if dated.up_to.is_some_and(|most| most <= last) {
+                    return invalid(format!("{at}[{row}].up_to"), "no prompt reaches the last tier, or any".to_owned());
                 }
             }
         }

@@ -53,6 +53,11 @@ pub(crate) fn is_standard(mode: &str) -> bool {
     matches!(mode, "standard" | "default")
 }
 
+/// The words that leave the mode to the provider: of a request only, never of an answer.
+pub(crate) fn is_choice(mode: &str) -> bool {
+    matches!(mode, "auto" | "standard_only")
+}
+
 /// The words for computing anywhere.
 pub(crate) fn is_anywhere(geo: &str) -> bool {
     matches!(geo, "global" | "not_available")
