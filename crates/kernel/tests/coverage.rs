@@ -367,6 +367,18 @@ fn every_legal_record_in_every_state_is_in_a_canned_history_and_the_table_says_w
     assert_eq!(unvisited, [], "legal, and no canned history goes there");
 }
 
+#[test]
+fn a_canned_history_folds_to_one_state_in_any_cut() {
+    for (named, log) in canned() {
+        let whole = SessionState::fold(&log.records);
+        for cut in 0..=log.records.len() {
+            let mut state = SessionState::fold(&log.records[..cut]);
+            log.records[cut..].iter().for_each(|record| state.apply(record));
+            assert_eq!(state, whole, "{named}, cut {cut}");
+        }
+    }
+}
+
 /// Whatever a canned history is cut behind, the next owner's table comes to an end, and a settle to rest, by legal records alone.
 #[test]
 fn inv8_any_canned_history_cut_behind_any_record_is_recovered_and_settled() {

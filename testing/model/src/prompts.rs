@@ -1,6 +1,8 @@
 //! What is said to the model: the node's prompt, a person's, a follow-up's. One owner at a time, cut anywhere, and told to run the node, to
 //! settle, or to ask the follow-up. What the model was told is counted outside; what the harness took is in its home until it is mirrored.
 
+#[cfg(test)]
+mod kernel_agrees;
 mod properties;
 mod steps;
 mod table;
