@@ -35,9 +35,7 @@ pub(crate) fn of_ledger(step: &Step, error: &LedgerError) -> NodeError {
         LedgerError::Store(error) => storage(step, error),
         LedgerError::Denied(denied) => NodeError::new(&step.session, word_of(denied), denied.to_string()),
         refused @ LedgerError::NegativeCap(_) => NodeError::new(&step.session, NodeWord::Refused, refused.to_string()),
-        other => {
-            NodeError::new(&step.session, NodeWord::Storage, other.to_string())
-        }
+        other => NodeError::new(&step.session, NodeWord::Storage, other.to_string()),
     }
 }
 
