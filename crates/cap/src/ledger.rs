@@ -10,7 +10,7 @@
 
 mod totals;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use agentrun_kernel::{Epoch, HoldId, LedgerBody, Record, Seq, SessionKey, Usd};
 
@@ -69,7 +69,8 @@ pub struct Books {
     unknown_count: u64,
     held: Usd,
     above_quote: Usd,
-    open: BTreeMap<HoldId, Held>,
+    /// Hashed, so that an admit costs the same beside ten thousand of them.
+    open: HashMap<HoldId, Held>,
     raises: BTreeMap<String, Usd>,
     decisions: BTreeMap<String, Ended>,
 }
@@ -348,7 +349,7 @@ impl Books {
         self.open.get(id)
     }
 
-    /// Every open hold.
+    /// Every open hold, in no order.
     pub fn open_holds(&self) -> impl Iterator<Item = (&HoldId, &Held)> {
         self.open.iter()
     }

@@ -446,7 +446,8 @@ fn b77_b80_no_interleaving_of_two_processes_overspends_or_loses_a_pico() {
             }
             let me = &process[which];
             let fresh = me.seq() == Seq(log.len() as u64);
-            let open: Vec<HoldId> = me.open_holds().map(|(id, _)| id.clone()).collect();
+            let mut open: Vec<HoldId> = me.open_holds().map(|(id, _)| id.clone()).collect();
+            open.sort();
             let body = match dice.below(8) {
                 0..=3 => {
                     let quote = Usd::from_pico(dice.below(300) as i64);

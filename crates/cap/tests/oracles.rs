@@ -1,7 +1,14 @@
 //! Two independent libraries are asked what we are asked: LiteLLM's calculator (answers in testing/oracles/answers.jsonl, made by the
 //! script beside it, with those of the genai-prices of the vendored catalog) and the genai-prices crate, here and now. Where one differs,
 //! testing/oracles/disagreements.tsv says who is right and why; a disagreement that is not listed there fails.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)] // a failed test is a report
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    missing_docs
+)] // a failed test is a report
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};

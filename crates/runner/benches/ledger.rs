@@ -43,7 +43,7 @@ fn hold(id: &str, session: &SessionKey) -> LedgerBody {
 async fn long(store: &Store, bookings: usize) {
     let session = SessionKey::new("long").unwrap();
     let (mut books, mut batch) = (Books::new(), Vec::new());
-    let mut push = |books: &mut Books, batch: &mut Vec<LedgerBody>, body: LedgerBody| {
+    let push = |books: &mut Books, batch: &mut Vec<LedgerBody>, body: LedgerBody| {
         let totals = books.totals_due(TOTALS_EVERY).then(|| books.totals());
         for body in totals.into_iter().chain([body]) {
             books.fold([&Record { seq: books.seq().next(), epoch: Epoch(0), at: 0, body: body.clone() }]).unwrap();
@@ -67,7 +67,6 @@ async fn long(store: &Store, bookings: usize) {
             head = store.append_at(&log(), head, SharedBatch::Ledger(std::mem::take(&mut batch))).await.unwrap();
         }
     }
-    // What a session spends from here on; nothing of it changes between rounds.
     assert_eq!(head, books.seq());
 }
 

@@ -67,15 +67,18 @@ impl Books {
             amount: ended.amount,
             unknown: ended.unknown,
         };
+        // One order, so that the same books make the same record.
+        let mut open: Vec<_> = self.open.iter().collect();
+        open.sort_unstable_by_key(|(id, _)| *id);
         LedgerBody::Totals {
             cap: self.cap,
             booked: self.booked,
             unknown: self.unknown,
             unknown_count: self.unknown_count,
-            open: self.open.iter().map(|(id, held)| (id.clone(), held.quote)).collect(),
+            open: open.iter().map(|(id, held)| ((*id).clone(), held.quote)).collect(),
             known: TotalsKnown {
                 above_quote: self.above_quote,
-                payers: self.open.values().map(payer).collect(),
+                payers: open.iter().map(|(_, held)| payer(held)).collect(),
                 raises: self.raises.iter().map(|(id, cap)| (id.clone(), *cap)).collect(),
                 decisions: self.decisions.iter().map(made).collect(),
             },

@@ -10,6 +10,7 @@
 
 mod parks;
 mod shared;
+mod tools;
 mod two_processes;
 #[path = "../faux_node/world.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]

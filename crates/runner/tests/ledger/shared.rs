@@ -11,15 +11,10 @@ use agentrun_kernel::{
 };
 use agentrun_runner::{HostCheck, HostFault, NodeWord, RunLedger, Step};
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::parks::usd;
+use crate::parks::{costs, usd};
 use crate::world::{Probe, World, calls, count, intents, key, node, step, submits};
-
-fn costs(mut step: Value) -> Value {
-    step["usage"] = json!({"input": 100, "output": 3_000});
-    step
-}
 
 fn in_run(session: &str, run: &str) -> Step {
     Step { run: RunId::new(run).unwrap(), ..Step::first(SessionKey::new(session).unwrap()) }

@@ -231,7 +231,7 @@ async fn b80_a_long_ledger_opens_at_its_last_totals_and_without_any_from_its_sta
     assert!((5..=6).contains(&totals), "{totals} totals in {} records", log.len());
     // Totals far behind, as after thousands of open holds: read further back, never guessed.
     writer.every = u64::MAX;
-    for _ in 0..900 {
+    for _ in 0..1_700 {
         drop(begin(&writer, &drive, usd("0.001")).await.unwrap());
     }
     let log = records(&store, &run()).await;
