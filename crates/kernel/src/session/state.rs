@@ -308,7 +308,7 @@ impl SessionState {
                 let length = write.offset.saturating_add(write.bytes.len() as u64);
                 match self.native.get_mut(&write.stream) {
                     Some(known) => *known = length,
-                    None => drop(self.native.insert_mut(write.stream.clone(), length)),
+                    None => self.native.insert_mut(write.stream.clone(), length),
                 }
             }
             Body::Candidate(candidate) => self.candidate = Some(Arc::new(candidate.clone())),

@@ -92,7 +92,11 @@ impl Ahead<'_> {
         self.head = self.head.max(page.head.seq);
         self.ask_ahead();
         // Begun now, so that they are read while this page is decoded.
-        poll_fn(|context| Poll::Ready(self.poll_all(context))).await;
+        poll_fn(|context| {
+            self.poll_all(context);
+            Poll::Ready(())
+        })
+        .await;
         Ok(page)
     }
 

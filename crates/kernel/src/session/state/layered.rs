@@ -34,7 +34,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Layered<K, V> {
     pub(super) fn insert(&mut self, key: K, value: V) {
         match self.alone() {
             Some(base) => drop(base.insert(key, value)),
-            None => drop(self.over.insert_mut(key, value)),
+            None => self.over.insert_mut(key, value),
         }
     }
 
