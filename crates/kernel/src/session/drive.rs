@@ -375,7 +375,8 @@ pub(crate) struct Shown {
 pub struct Drive {
     pub(crate) key: SessionKey,
     pub(crate) epoch: Epoch,
-    pub(crate) to: mpsc::Sender<Command>,
+    // Boxed: a channel makes room for 32 at once, 4 KB for each session that is only held.
+    pub(crate) to: mpsc::Sender<Box<Command>>,
     pub(crate) shown: Arc<Shown>,
 }
 
@@ -463,7 +464,7 @@ impl Drive {
         answered: oneshot::Receiver<Result<T, DriveError>>,
     ) -> Result<T, DriveError> {
         let gone = || DriveError::Restart(self.restart());
-        self.to.send(command).await.map_err(|_| gone())?;
+        self.to.send(Box::new(command)).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 

@@ -89,7 +89,7 @@ impl SessionTask {
 struct WeakDrive {
     key: crate::ids::SessionKey,
     epoch: Epoch,
-    to: mpsc::WeakSender<Command>,
+    to: mpsc::WeakSender<Box<Command>>,
     shown: Arc<Shown>,
 }
 
@@ -107,13 +107,13 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self, mut commands: mpsc::Receiver<Command>, mut watch: Watch) -> SessionWriter {
+    async fn run(mut self, mut commands: mpsc::Receiver<Box<Command>>, mut watch: Watch) -> SessionWriter {
         let mut watching = true;
         loop {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(command) => self.serve(command).await,
+                    Some(command) => self.serve(*command).await,
                     None => return self.writer,
                 },
                 head = watch.changed(), if watching => match head {
