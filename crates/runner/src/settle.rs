@@ -146,6 +146,7 @@ pub(crate) async fn settle_read(at: &SettleIn, step: &Step, here: Here) -> Resul
         drive.append(Batch::of([Body::Opened(opened)]), None).await.map_err(|error| of_drive(step, &error))?;
         let ledger =
             RunLedger::existing(at.store.clone(), &run).await.map_err(|error| of_recovery(step, error.into()))?;
+        ledger.reconcile(&drive).await.map_err(|error| of_recovery(step, error.into()))?;
         let history = at.adapter.history();
         let mut hand = Hand { history, store: &at.store, drive: &drive, ledger: &ledger, files: &mut files };
         hand.settle().await.map_err(|error| of_recovery(step, error))?;

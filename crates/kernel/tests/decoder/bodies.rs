@@ -5,8 +5,8 @@ use std::sync::Arc;
 use agentrun_kernel::{
     Ask, AskAnswer, Body, Bound, Built, CallId, Candidate, Checkpoint, Delivered, Digest, EffectKey, EffectKind, Epoch,
     Failed, HarnessVersion, HoldId, InboxBody, Intent, LedgerBody, MessageId, NativeWrite, Opened, Outcome, OutcomeEnd,
-    Parked, Placed, PlanDigests, Replay, RunId, Seq, SessionKey, Settled, Source, Submission, SubmissionId, TurnEndHow,
-    TurnId, Usage, Usd, Verdict, Withdrawn,
+    Parked, Placed, PlanDigests, Replay, RunId, Seq, SessionKey, Settled, Source, Submission, SubmissionId,
+    TotalsKnown, TotalsPayer, TurnEndHow, TurnId, Usage, Usd, Verdict, Withdrawn,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -202,6 +202,20 @@ pub(crate) fn session() -> impl Strategy<Value = Body> {
     ]
 }
 
+fn known() -> impl Strategy<Value = TotalsKnown> {
+    let payer = (key(), any::<u64>(), text()).prop_map(|(session, epoch, what)| TotalsPayer {
+        session,
+        epoch: Epoch(epoch),
+        what,
+    });
+    (usd(), vec(payer, 0..3), vec((text(), usd()), 0..3)).prop_map(|(above_quote, payers, raises)| TotalsKnown {
+        above_quote,
+        payers,
+        raises,
+        decisions: Vec::new(),
+    })
+}
+
 pub(crate) fn ledger() -> impl Strategy<Value = LedgerBody> {
     let hold = || text().prop_map(HoldId);
     prop_oneof![
@@ -216,13 +230,14 @@ pub(crate) fn ledger() -> impl Strategy<Value = LedgerBody> {
         (hold(), text()).prop_map(|(hold, why)| LedgerBody::Unknown { hold, why }),
         (text(), key(), usd()).prop_map(|(id, session, amount)| LedgerBody::Decision { id, session, amount }),
         (text(), usd()).prop_map(|(id, cap)| LedgerBody::Raise { id, cap }),
-        (of(usd()), [usd(), usd()], any::<u64>(), vec((hold(), usd()), 0..4)).prop_map(
-            |(cap, [booked, unknown], unknown_count, open)| LedgerBody::Totals {
+        (of(usd()), [usd(), usd()], any::<u64>(), vec((hold(), usd()), 0..4), known()).prop_map(
+            |(cap, [booked, unknown], unknown_count, open, known)| LedgerBody::Totals {
                 cap,
                 booked,
                 unknown,
                 unknown_count,
                 open,
+                known,
             },
         ),
     ]
