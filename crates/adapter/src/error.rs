@@ -56,7 +56,7 @@ impl Ability {
 
 /// A session that failed. What follows is a function of the kind.
 #[derive(Debug, thiserror::Error)]
-#[error("{message}{}", self.tail())]
+#[error("{message}{}", self.last_words())]
 pub struct AdapterError {
     /// What kind.
     pub kind: AdapterErrorKind,
@@ -73,12 +73,16 @@ impl AdapterError {
         Self { kind, message: message.into(), stderr_tail: String::new() }
     }
 
-    fn tail(&self) -> String {
+    /// The end of what the program wrote to stderr, behind a line of its own that says so; empty when it wrote nothing. Without the control
+    /// characters a terminal would obey.
+    #[must_use]
+    pub fn last_words(&self) -> String {
         if self.stderr_tail.is_empty() {
-            String::new()
-        } else {
-            format!("\nits last words on stderr:\n{}", self.stderr_tail.trim_end())
+            return String::new();
         }
+        let plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
+        let words: String = self.stderr_tail.trim_end().chars().filter(plain).collect();
+        format!("\nits last words on stderr:\n{words}")
     }
 }
 

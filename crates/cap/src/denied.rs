@@ -154,8 +154,8 @@ impl fmt::Display for Denied {
         match (self.word, self.needed, self.left, self.cap) {
             (Word::OverCap | Word::OverBudget | Word::OverReserve, Some(needed), Some(left), Some(cap)) => {
                 let (limit, then) = match self.word {
-                    Word::OverBudget => ("budget", "give the node a larger budget"),
-                    Word::OverReserve => ("reserve", "give the follow-up a larger reserve"),
+                    Word::OverBudget => ("budget", "give the node a larger budget; what was cut counts in full"),
+                    Word::OverReserve => ("reserve", "ask under another name, with a larger reserve"),
                     _ => ("cap", "raise the cap and resume"),
                 };
                 write!(

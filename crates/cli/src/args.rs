@@ -51,8 +51,9 @@ and of a tool:
       \"reconcile\": [..]           asked about an interrupted call with {\"call_key\": .., \"arguments\": ..} on stdin: exit 0, it happened and
                                  stdout is the result; exit 1 with nothing on stderr, it did not, run it; else it stays interrupted
 
-A request is admitted only when budget and cap have room for the most it can cost, which is its whole output limit: on Claude Code about
-half a dollar for claude-sonnet-4-5, though it then costs a fraction of that.
+A request is admitted only when budget and cap have room for the most it can cost, which is its whole output limit: about half a dollar for
+claude-sonnet-4-5 on Claude Code, $1.30 for gpt-5 on Codex and OpenCode, though it then costs a fraction of that. One that was cut counts in
+full, since nobody can say what it cost: leave room in the budget for a cut.
 
 A `never` tool (the default) is run at most once for a call, whatever dies in between; a `safe` one may be run again after a crash.";
 

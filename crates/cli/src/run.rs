@@ -34,7 +34,7 @@ pub(crate) async fn run(url: &str, args: &RunArgs, secrets: &Secrets) -> Result<
         stores::open(url).await?
     };
     let state = SessionState::fold(&stores::records(&store, &session).await?);
-    let run = place(&store, &state, args, &session).await?;
+    let run = place(&store, url, &state, args, &session).await?;
     if !given {
         output::note(&format!("session {session}; if it is cut: agentrun resume {session} --store {url}"));
     }
@@ -91,7 +91,13 @@ fn plan(args: &RunArgs) -> Result<Plan, Failure> {
 }
 
 /// Where the session stands, and whether its run allows what the flags ask.
-async fn place(store: &Store, state: &SessionState, args: &RunArgs, session: &SessionKey) -> Result<RunId, Failure> {
+async fn place(
+    store: &Store,
+    url: &str,
+    state: &SessionState,
+    args: &RunArgs,
+    session: &SessionKey,
+) -> Result<RunId, Failure> {
     let bound = state.bound.as_ref().map(|bound| bound.run.clone());
     let run = match (bound, &args.run) {
         (Some(bound), Some(asked)) if bound != *asked => {
@@ -110,9 +116,10 @@ async fn place(store: &Store, state: &SessionState, args: &RunArgs, session: &Se
         if begun && books.cap() != Some(asked) && stores::first_cap(store, &run).await? != Some(asked) {
             let (has, next) = match books.cap() {
                 None => ("no cap".to_owned(), "leave --cap out".to_owned()),
-                Some(cap) if cap < asked => {
-                    (format!("a cap of ${cap}"), format!("to raise it: agentrun cap {run} --raise {asked}"))
-                }
+                Some(cap) if cap < asked => (
+                    format!("a cap of ${cap}"),
+                    format!("to raise it: agentrun cap {run} --raise {asked} --store {url}"),
+                ),
                 Some(cap) => (format!("a cap of ${cap}"), "a cap is only ever raised, so leave --cap out".to_owned()),
             };
             return Err(Failure::usage(format!("run `{run}` has {has}, so --cap {asked} changes nothing; {next}")));
@@ -182,7 +189,14 @@ pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets)
             })?;
             if !how.json {
                 let from = if delivered.from_records { "from the records, " } else { "" };
-                output::note(&format!("delivered {from}{} turns, ${} spent", delivered.turns, delivered.spent.booked));
+                let unknown = match delivered.spent.unknown {
+                    agentrun_kernel::Usd::ZERO => String::new(),
+                    cut => format!(", and up to ${cut} more for what was cut"),
+                };
+                output::note(&format!(
+                    "delivered {from}{} turns, ${} spent{unknown}",
+                    delivered.turns, delivered.spent.booked
+                ));
             }
             Ok(Exit::Done)
         }

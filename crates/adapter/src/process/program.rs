@@ -16,6 +16,9 @@ use crate::error::{Refusal, RefusalKind};
 /// `--version` takes 20 ms to 2 s warm and more cold on a busy machine; a program that has not answered by then is not the one.
 const VERSION_DEADLINE: Duration = Duration::from_secs(30);
 
+/// How much is shown of what a program prints in place of its version, in characters.
+const SHOWN: usize = 160;
+
 /// A version of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
@@ -206,7 +209,7 @@ impl HarnessProgram {
         let scratch = Scratch::new().map_err(|error| silent(error.to_string()))?;
         let mut command = tokio::process::Command::new(path);
         command.arg("--version").env_clear().env("HOME", &scratch.0).env("TMPDIR", &scratch.0);
-        command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        command.stdin(Stdio::null()).kill_on_drop(true);
         let answer = tokio::time::timeout(VERSION_DEADLINE, command.output())
             .await
             .map_err(|_| silent(format!("no answer to --version within {} s", VERSION_DEADLINE.as_secs())))?
@@ -214,7 +217,9 @@ impl HarnessProgram {
         let text = String::from_utf8_lossy(&answer.stdout);
         // `1.18.33`, `2.1.332 (Claude Code)`, `codex-cli 0.171.0`
         let version = text.split_whitespace().find_map(|word| word.parse().ok()).ok_or_else(|| {
-            silent(format!("--version printed {:?} ({})", text.chars().take(80).collect::<String>(), answer.status))
+            let short = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(SHOWN).collect::<String>();
+            let (said, told) = (short(&answer.stdout), short(&answer.stderr));
+            silent(format!("--version printed {said:?}, on stderr {told:?} ({})", answer.status))
         })?;
         KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(stamp, version);
         Ok(version)

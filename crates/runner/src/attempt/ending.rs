@@ -81,7 +81,14 @@ impl Attempt<'_> {
         if let AdapterErrorKind::Upstream { status } = error.kind {
             return self.upstream(status, &error.message);
         }
-        self.fail(NodeWord::Harness, format!("{error}; run the same command to go on from the records"))
+        let check = match error.kind {
+            AdapterErrorKind::Spawn | AdapterErrorKind::Protocol | AdapterErrorKind::Stalled => {
+                "see with `agentrun doctor` that it is the right program, then "
+            }
+            _ => "",
+        };
+        let (message, words) = (&error.message, error.last_words());
+        self.fail(NodeWord::Harness, format!("{message}; {check}run the same command to go on from the records{words}"))
     }
 
     pub(super) fn upstream(&self, status: Option<u16>, message: &str) -> NodeError {
