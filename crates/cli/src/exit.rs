@@ -89,6 +89,8 @@ impl Failure {
 impl From<UrlError> for Failure {
     fn from(error: UrlError) -> Self {
         match error {
+            // A full disk or one that fails is no slip of the person's: the same command goes on when it is mended.
+            UrlError::Store(error @ (StoreError::Io(_) | StoreError::Poisoned(_))) => Self::store(&error),
             UrlError::Store(error) => Self { exit: Exit::Usage, ..Self::store(&error) },
             other => Self::usage(other.to_string()),
         }

@@ -122,6 +122,10 @@ fn run(wanted: &Wanted, within: Duration) -> Result<Vec<Stray>, SweepError> {
         if !ours.is_empty() {
             return Err(SweepError::Ancestors(ours));
         }
+        // All are stopped before one is killed: a shell whose child dies first would go on to its next line, and do what nobody asked for.
+        for it in held.values().filter(|it| !it.guard) {
+            let _ = pidfd_send_signal(&it.handle, Signal::STOP);
+        }
         for it in held.values() {
             // A guard that was stopped would never end by itself. A refusal shows as a survivor.
             let _ = pidfd_send_signal(&it.handle, if it.guard { Signal::CONT } else { Signal::KILL });

@@ -121,3 +121,26 @@ async fn a_sweep_never_ends_the_process_it_runs_in() {
     let marked = mark(&marker("nested", 1)).await;
     assert!(again(name, "marked").env(MARK_VARIABLE, marked).status().unwrap().success());
 }
+
+#[tokio::test]
+async fn f26_a_shell_whose_child_is_ended_first_does_not_go_on_to_its_next_line() {
+    let session = word();
+    let folder = tempfile::tempdir().unwrap();
+    let next = folder.path().join("next");
+    let mark = mark(&marker(&session, 3)).await;
+    let line = format!("sleep 1000; echo on >>'{}'; sleep 1000", next.display());
+    let mut shells: Vec<_> = (0..40)
+        .map(|_| {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", &line]).env_clear().env("PATH", "/usr/bin:/bin").env(MARK_VARIABLE, &mark);
+            command.stdin(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    for shell in &shells {
+        let children = format!("/proc/{0}/task/{0}/children", shell.id());
+        until("the shell's child", || std::fs::read_to_string(&children).is_ok_and(|it| !it.trim().is_empty())).await;
+    }
+    sweep(&marker(&session, 5), Epochs::Before, LONG).await.unwrap();
+    assert!(shells.iter_mut().all(|it| !lives(it)));
+    assert!(!next.exists(), "{:?}", std::fs::read_to_string(&next));
+}

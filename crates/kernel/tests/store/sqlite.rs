@@ -292,3 +292,19 @@ async fn a_writer_elsewhere_holds_up_no_reader() {
     assert_eq!(both.store.heads(None, 10).await.unwrap().len(), 1);
     elsewhere.execute_batch("ROLLBACK").unwrap();
 }
+
+#[test]
+fn f16_a_file_that_is_gone_or_empty_beside_its_log_is_no_new_store() {
+    let folder = TempDir::new().unwrap();
+    let path = file(&folder);
+    let log = folder.path().join("sessions.db-wal");
+    std::fs::write(&log, [7; 4096]).unwrap();
+    let gone = why(&path);
+    assert!(gone.contains("sessions.db-wal") && gone.contains("put the file back"), "{gone}");
+    assert!(!path.exists(), "it was begun anew");
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(why(&path), gone);
+    assert_eq!(std::fs::read(&log).unwrap(), [7; 4096], "the log is what a person may still mend it from");
+    std::fs::remove_file(&log).unwrap();
+    drop(open(&path));
+}

@@ -51,9 +51,25 @@ impl Place {
         disk::free_bytes(&self.folder)
     }
 
+    /// No file, or one without a byte.
+    fn is_bare(&self) -> bool {
+        match std::fs::metadata(&self.path) {
+            Ok(found) => found.is_file() && found.len() == 0,
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+
     /// Only a file that is not there is created here, and so opened: opening one that SQLite has open and closing it again would drop
     /// its locks.
     fn make_file(&self) -> Result<(), StoreError> {
+        // SQLite would begin anew and drop the log. Looked at twice, since another process may be making the store right now: the first
+        // page is in the file before there is a log.
+        if self.is_bare() && std::fs::metadata(self.wal()).is_ok_and(|log| log.len() > 0) && self.is_bare() {
+            return Err(self.unusable(&format!(
+                "it is gone or empty, and its write-ahead log {} is still there; put the file back, or restore both from a backup",
+                self.wal().display()
+            )));
+        }
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path) {
             Ok(file) => {
                 let synced = file.sync_all().and_then(|()| disk::sync_folder(&self.folder));
