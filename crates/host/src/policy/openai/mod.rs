@@ -223,7 +223,8 @@ mod tests {
         };
         assert_eq!(held(""), held(r#","service_tier":"default""#));
         assert!(held(r#","service_tier":"auto""#) > held(""));
-        assert_eq!(held(r#","service_tier":"flex""#), held(""), "it may be served as the standard tier");
+        // Blanks make up for the shorter word: each byte of a body is held for.
+        assert_eq!(held(r#","service_tier":"flex"   "#), held(""), "it may be served as the standard tier");
         // Without a limit of its own a request is held for at the model's maximum.
         let body = r#"{"model":"gpt-5","messages":[],"n":1}"#;
         let quoted = quote(&catalog, &shape(&OpenAiChat, "/v1/chat/completions", body).facts, at).unwrap();
