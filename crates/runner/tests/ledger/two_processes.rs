@@ -46,10 +46,9 @@ fn store(folder: &Path) -> Store {
     Arc::new(SqliteStore::open(folder.join("run.db")).unwrap())
 }
 
-/// What a process of the two does. Not a test by itself: the one below starts it.
+/// What a process of the two does: the test below starts it, with its folder and name. Without them there is nothing to do.
 #[tokio::test]
-#[ignore = "started by the test below, with its folder and name"]
-async fn a_process_of_the_two() {
+async fn part_of_another_process() {
     let (Ok(folder), Ok(name)) = (std::env::var(FOLDER), std::env::var(NAME)) else { return };
     let (world, probe) = (World::new(), Probe::new());
     let mut options = world.options();
@@ -67,7 +66,7 @@ async fn a_process_of_the_two() {
 
 fn start(folder: &Path, name: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "two_processes::a_process_of_the_two", "--ignored"])
+        .args(["--exact", "two_processes::part_of_another_process"])
         .env(FOLDER, folder)
         .env(NAME, name)
         .spawn()
