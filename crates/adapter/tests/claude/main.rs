@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod ends;
+mod harness;
 mod recovery;
+#[path = "../rig/mod.rs"]
 mod rig;
 mod turns;

@@ -5,7 +5,8 @@ use agentrun_kernel::{Body, OutcomeEnd};
 use agentrun_testing::script::Step;
 use serde_json::json;
 
-use crate::rig::{Rig, Work, calls, result_sent, times_sent};
+use crate::harness::{result_sent, times_sent};
+use crate::rig::{Rig, Work, calls};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b69_a_host_tool_is_called_once_behind_its_recorded_call_and_the_model_sees_its_text() {

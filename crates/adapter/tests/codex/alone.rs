@@ -4,12 +4,13 @@ use agentrun_adapter::TurnEnd;
 use agentrun_testing::script::Step;
 use serde_json::json;
 
-use crate::rig::{Rig, Work, calls, input};
+use crate::harness::input;
+use crate::rig::{Rig, Work, calls};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_loopback_is_touched_from_start_to_end() {
     let traced =
-        "exec strace -f -qq -e trace=connect,sendto,sendmsg,sendmmsg -o \"$(dirname \"$0\")/calls\" CODEX \"$@\"";
+        "exec strace -f -qq -e trace=connect,sendto,sendmsg,sendmmsg -o \"$(dirname \"$0\")/calls\" HARNESS \"$@\"";
     let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")]).with_program(traced);
     let mut owner = rig.own(Work::Answers, &[]).await;
     let turn = owner.place("do it").await;

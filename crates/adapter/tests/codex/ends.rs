@@ -8,7 +8,8 @@ use agentrun_kernel::{StopLevel, Why};
 use agentrun_testing::script::Step;
 use serde_json::json;
 
-use crate::rig::{Owner, Rig, Work, calls, times_sent};
+use crate::harness::times_sent;
+use crate::rig::{Owner, Rig, Work, calls};
 
 /// Nothing of this owner's runs any more.
 async fn assert_gone(owner: &Owner) {

@@ -5,9 +5,11 @@
 
 mod alone;
 mod ends;
+mod harness;
 mod programs;
 mod protocol;
 mod recovery;
+#[path = "../rig/mod.rs"]
 mod rig;
 mod turns;
 mod upstream;

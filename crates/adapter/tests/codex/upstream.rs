@@ -50,7 +50,7 @@ async fn a_provider_that_is_not_there_fails_the_turn_and_is_not_waited_for() {
         r#"set -- $(printf '%s\n' "$@" | sed 's#http://127.0.0.1:[0-9]*/#http://127.0.0.1:9/#' | base64 -w0)
            echo "$1" | base64 -d > "$TMPDIR/args"; set --
            while IFS= read -r arg; do set -- "$@" "$arg"; done < "$TMPDIR/args"
-           exec CODEX "$@""#,
+           exec HARNESS "$@""#,
     );
     let mut owner = rig.own(Work::Answers, &[]).await;
     let turn = owner.place("do it").await;

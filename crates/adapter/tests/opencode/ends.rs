@@ -8,7 +8,8 @@ use agentrun_kernel::{StopLevel, Why};
 use agentrun_testing::script::Step;
 use serde_json::json;
 
-use crate::rig::{Owner, Rig, Work, calls, times_sent};
+use crate::harness::times_sent;
+use crate::rig::{Owner, Rig, Work, calls};
 
 /// Nothing of this owner's runs any more.
 async fn assert_gone(owner: &Owner) {
@@ -80,7 +81,7 @@ async fn a_refused_request_fails_the_turn_with_its_status_and_the_same_turn_can_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_dies_in_a_turn_is_an_error_with_its_exit_and_nothing_is_left() {
     let rig =
-        Rig::new(vec![calls(&[("work", json!({}))])]).with_program(r#"OPENCODE "$@" & echo $! > "$HOME/pid"; wait $!"#);
+        Rig::new(vec![calls(&[("work", json!({}))])]).with_program(r#"HARNESS "$@" & echo $! > "$HOME/pid"; wait $!"#);
     let mut owner = rig.own(Work::Hangs, &[]).await;
     let turn = owner.place("do it").await;
     let (host, pid) = (owner.host.clone(), owner.home().join("pid"));

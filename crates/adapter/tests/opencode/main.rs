@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod ends;
+mod harness;
 mod programs;
 mod recovery;
+#[path = "../rig/mod.rs"]
 mod rig;
 mod turns;
 mod upstream;

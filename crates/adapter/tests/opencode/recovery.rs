@@ -7,7 +7,8 @@ use agentrun_kernel::{Batch, EffectKey, Repair, StopLevel, Why};
 use agentrun_testing::script::Step;
 use serde_json::json;
 
-use crate::rig::{NOTE, Owner, Rig, Work, answer, calls, result_sent, times_sent};
+use crate::harness::{result_sent, times_sent};
+use crate::rig::{NOTE, Owner, Rig, Work, answer, calls};
 
 /// Runs a turn until `work` has its intent, then drops everything.
 async fn crash_in_work(rig: &Rig) {

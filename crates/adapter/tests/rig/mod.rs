@@ -1,14 +1,19 @@
-//! A session of the real program on a store in memory and a scripted model, with a tool host that records calls as the runner does.
+//! A session of a real program on a store in memory and a scripted model, with a tool host that records calls as the runner does. One rig
+//! for all harnesses: what differs stands in the `harness` module of each one's tests.
+// Each harness's tests use their part of it.
+#![allow(dead_code)]
 
 use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentrun_adapter::claude::ClaudeAdapter;
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterSession, AgentAdapter as _, Answer, Deltas, Dirs, Journal, ModelApi, ModelEndpoint, Observed, RecordedFiles,
-    Seat, SessionPlan, Start, ToolCall, ToolHost, ToolSpec, Turn, admit,
+    AdapterError, AdapterProfile, AdapterSession, Admission, AgentAdapter, Answer, Checked, Deltas, Dirs, Journal,
+    ModelApi, ModelEndpoint, NativeFiles as _, NativeHistory, Observed, RecordedFiles, Refusal, Seat, SessionPlan,
+    Start, ToolCall, ToolHost, ToolSpec, Turn, admit,
 };
 use agentrun_kernel::{
     Batch, Begun, Body, Bound, Built, CallId, Digest, Drive, EffectKey, EffectKind, EffectSpec, LogKey, MemoryStore,
@@ -17,11 +22,13 @@ use agentrun_kernel::{
     SubmissionId, Survey, TurnId, read_all, validate,
 };
 use agentrun_testing::script::{Script, Step, ToolUse};
-use agentrun_testing::scripted::{ScriptedModel, SeenRequest};
+use agentrun_testing::scripted::ScriptedModel;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
+
+use crate::harness::{self, CALL, MODEL};
 
 pub(crate) const NOTE: &str = "The session was interrupted and goes on.";
 const KEY: &str = "made-up-key-0001";
@@ -30,6 +37,8 @@ const KEY: &str = "made-up-key-0001";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Answers,
+    /// Answers, after this long.
+    Takes(Duration),
     /// Begins and never ends.
     Hangs,
     /// As the runner does when it drains.
@@ -91,6 +100,9 @@ impl ToolHost for Host {
         drop(call);
         if tool == "work" {
             self.begun.notify_one();
+            if let Work::Takes(long) = self.work {
+                tokio::time::sleep(long).await;
+            }
             if self.work == Work::Hangs {
                 std::future::pending::<()>().await;
             }
@@ -101,6 +113,7 @@ impl ToolHost for Host {
     }
 
     async fn observe(&self, call: ToolCall) -> Result<Observed, Restart> {
+        assert_ne!(harness::adapter().profile().widest.builtins, Built::Neither, "its own tools are denied");
         self.seen.lock().unwrap().push((call.call.to_string(), call.tool.clone(), call.ordinal));
         if call.arguments.to_string().contains("forbidden") {
             return Ok(Observed::Deny(Arc::from("not here")));
@@ -119,6 +132,38 @@ pub(crate) struct Rig {
     store: MemoryStore,
     key: SessionKey,
     builtins: Vec<String>,
+    api: ModelApi,
+    /// Asked in place of the scripted model.
+    elsewhere: Option<String>,
+    /// Started in place of the real one.
+    program: Option<PathBuf>,
+    scratch: TempDir,
+}
+
+/// The adapter with another program.
+struct Instead {
+    adapter: Box<dyn AgentAdapter>,
+    program: Option<PathBuf>,
+}
+
+#[async_trait]
+impl AgentAdapter for Instead {
+    fn profile(&self) -> &AdapterProfile {
+        self.adapter.profile()
+    }
+
+    fn history(&self) -> &dyn NativeHistory {
+        self.adapter.history()
+    }
+
+    async fn check(&self, plan: &SessionPlan, prior: Option<&Survey>) -> Result<Checked, Refusal> {
+        let checked = harness::check(&*self.adapter, plan, prior).await?;
+        Ok(Checked { program: self.program.clone().or(checked.program.clone()), ..checked })
+    }
+
+    async fn open(&self, admission: Admission, seat: Seat) -> Result<Box<dyn AdapterSession>, AdapterError> {
+        self.adapter.open(admission, seat).await
+    }
 }
 
 /// An owner of the session.
@@ -130,7 +175,7 @@ pub(crate) struct Owner {
     pub(crate) survey: Survey,
     pub(crate) marker: Marker,
     /// Removed with the owner.
-    _home: TempDir,
+    home: TempDir,
     task: SessionTask,
 }
 
@@ -140,14 +185,53 @@ impl Rig {
             model: ScriptedModel::start(Script::new(steps).unwrap()).unwrap(),
             workspace: tempfile::tempdir().unwrap(),
             store: MemoryStore::new().unwrap(),
-            key: SessionKey::new(format!("claude-{}", TurnId::fresh())).unwrap(),
+            key: SessionKey::new(format!("{}-{}", harness::adapter().profile().name, TurnId::fresh())).unwrap(),
             builtins: Vec::new(),
+            api: harness::adapter().profile().speaks[0],
+            elsewhere: None,
+            program: None,
+            scratch: tempfile::tempdir().unwrap(),
         }
+    }
+
+    /// A file beside the workspace.
+    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// Starts this shell script in place of the program; `HARNESS` in it is the real one.
+    pub(crate) fn with_program(mut self, script: &str) -> Self {
+        let path = self.scratch("program");
+        let script = script.replace("HARNESS", real().to_str().unwrap());
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        self.program = Some(path);
+        self
     }
 
     pub(crate) fn with_builtins(mut self, names: &[&str]) -> Self {
         self.builtins = names.iter().map(|name| (*name).to_owned()).collect();
         self
+    }
+
+    pub(crate) fn speaking(mut self, api: ModelApi) -> Self {
+        self.api = api;
+        self
+    }
+
+    pub(crate) fn asking(mut self, base_url: String) -> Self {
+        self.elsewhere = Some(base_url);
+        self
+    }
+
+    pub(crate) fn with_the_real_program(self) -> Self {
+        Self { program: None, ..self }
+    }
+
+    /// The harness's history as the records hold it now.
+    pub(crate) async fn native(&self) -> String {
+        let files = RecordedFiles::fold(&self.records().await);
+        files.streams().iter().map(|it| String::from_utf8_lossy(&files.bytes(it).unwrap()).into_owned()).collect()
     }
 
     pub(crate) async fn records(&self) -> Vec<Record> {
@@ -156,12 +240,18 @@ impl Rig {
 
     /// Takes the session, repairs its history by `want`, and opens it in a fresh home.
     pub(crate) async fn own(&self, work: Work, want: &[Repair]) -> Owner {
-        let adapter = ClaudeAdapter::new();
-        let program = std::env::var_os("AGENTRUN_CLAUDE");
-        assert!(
-            program.is_some(),
-            "AGENTRUN_CLAUDE is not set: these tests need Claude Code 2.1.332 (testing/run installs it)"
-        );
+        self.own_with(work, want, &|_| None).await
+    }
+
+    /// The same, with the recorded responses.
+    pub(crate) async fn own_with(
+        &self,
+        work: Work,
+        want: &[Repair],
+        response: &(dyn Fn(&str) -> Option<Arc<[u8]>> + Sync),
+    ) -> Owner {
+        let adapter = Instead { adapter: harness::adapter(), program: self.program.clone() };
+        real();
         let records = self.records().await;
         let mut files = RecordedFiles::fold(&records);
         let state = SessionState::fold(&records);
@@ -178,7 +268,7 @@ impl Rig {
             native_session: None,
         })]);
         drive.append(Batch::of(bodies), None).await.unwrap();
-        for write in adapter.history().repair(&files, want, &|_| None).unwrap() {
+        for write in adapter.history().repair(&files, want, response).unwrap() {
             files.apply(&write);
             drive.append(Batch::of([Body::Native(write)]), None).await.unwrap();
         }
@@ -205,9 +295,9 @@ impl Rig {
             journal: Journal::new(drive.clone(), home.path()),
             tools: host.clone(),
             model: ModelEndpoint::Http {
-                base_url: self.model.base_url(),
+                base_url: self.elsewhere.clone().unwrap_or_else(|| self.model.base_url()),
                 key: Arc::from(KEY),
-                api: ModelApi::Messages,
+                api: self.api,
             },
             dirs: Dirs { home: home.path().to_owned(), tmp, workspace: self.workspace.path().to_owned() },
             deltas: Deltas::nowhere(),
@@ -215,8 +305,8 @@ impl Rig {
         };
         let plan = SessionPlan {
             session: self.key.clone(),
-            model: "claude-sonnet-4-5".to_owned(),
-            api: Some(ModelApi::Messages),
+            model: MODEL.to_owned(),
+            api: Some(self.api),
             system: vec!["You are a test.".to_owned()],
             tools: specs,
             builtins: self.builtins.clone(),
@@ -225,7 +315,7 @@ impl Rig {
         let survey = adapter.history().survey(&files).unwrap();
         let admission = admit(&adapter, &plan, Some(&survey)).await.unwrap();
         let session = adapter.open(admission, seat).await.unwrap();
-        Owner { session, host, drive, stop: StopRaiser::new(), survey, marker, _home: home, task }
+        Owner { session, host, drive, stop: StopRaiser::new(), survey, marker, home, task }
     }
 
     fn store_id(&self) -> String {
@@ -257,6 +347,10 @@ impl Rig {
 }
 
 impl Owner {
+    pub(crate) fn home(&self) -> PathBuf {
+        self.home.path().to_owned()
+    }
+
     /// Accepts `text` and makes the ticket that places it.
     pub(crate) async fn ticket(&self, text: &str) -> PlaceTicket {
         let id = SubmissionId::fresh();
@@ -297,10 +391,10 @@ impl Owner {
         self.host.seen.lock().unwrap().clone()
     }
 
-    /// Ends the program by itself and lets the session go.
+    /// Ends the program and lets the session go.
     pub(crate) async fn close(self) {
         let report = self.session.close(Duration::from_secs(20)).await;
-        assert!(!report.forced, "an idle program ends by itself: {report:?}");
+        assert!(!report.forced, "something of it is left: {report:?}");
         drop((self.host, self.drive));
         let joined = tokio::time::timeout(Duration::from_secs(20), self.task.join()).await;
         assert!(joined.expect("somebody still holds the session's records").is_some());
@@ -317,25 +411,37 @@ impl Owner {
     }
 }
 
+/// The real program. Without it these tests fail.
+pub(crate) fn real() -> PathBuf {
+    let program = *harness::adapter().profile().program.unwrap();
+    let named = std::env::var_os(program.variable).map(PathBuf::from);
+    named.unwrap_or_else(|| {
+        let agentrun_adapter::process::HarnessProgram { variable, product, pinned, .. } = program;
+        panic!("{variable} is not set: these tests need {product} {pinned} (testing/run installs it)")
+    })
+}
+
 fn bound(key: &SessionKey) -> Bound {
+    let adapter = harness::adapter();
+    let profile = adapter.profile();
     let digest = Digest::of(b"test");
     let plan = PlanDigests {
         prompt: digest.clone(),
         system: digest.clone(),
         schema: digest.clone(),
         tools: digest,
-        model: "claude-sonnet-4-5".to_owned(),
+        model: MODEL.to_owned(),
         label: "test".to_owned(),
         attempt: 1,
     };
     Bound {
         format: u32::from(agentrun_kernel::FORMAT),
-        adapter: "claude".to_owned(),
+        adapter: profile.name.to_owned(),
         binding: plan.binding(),
         plan,
         run: RunId::from(key),
         parent: None,
-        builtins: Built::Gated,
+        builtins: profile.widest.builtins,
         host: Value::Null,
     }
 }
@@ -345,28 +451,9 @@ pub(crate) fn calls(tools: &[(&str, Value)]) -> Step {
     let tools = tools.iter().enumerate().map(|(at, (name, input))| ToolUse {
         name: (*name).to_owned(),
         input: input.as_object().cloned().unwrap_or_default(),
-        id: Some(format!("toolu_{name}_{at}")),
+        id: Some(format!("{CALL}_{name}_{at}")),
     });
     Step { tools: tools.collect(), ..Step::default() }
-}
-
-/// How often `text` stands as a text of its own in what the model was sent.
-pub(crate) fn times_sent(request: &SeenRequest, text: &str) -> usize {
-    contents(request).iter().filter(|block| block["text"].as_str().is_some_and(|it| it.trim_end() == text)).count()
-}
-
-/// The result the model was sent for `call`.
-pub(crate) fn result_sent(request: &SeenRequest, call: &str) -> Value {
-    contents(request).into_iter().find(|block| block["tool_use_id"] == call).unwrap_or(Value::Null)
-}
-
-fn contents(request: &SeenRequest) -> Vec<Value> {
-    let messages = request.body["messages"].as_array().unwrap();
-    let contents = messages.iter().flat_map(|message| match &message["content"] {
-        Value::String(text) => vec![json!({"type": "text", "text": text})],
-        blocks => blocks.as_array().unwrap().clone(),
-    });
-    contents.collect()
 }
 
 pub(crate) fn answer(call: &str, text: &str) -> Repair {
