@@ -7,6 +7,7 @@ use agentrun_kernel::{
     Body, Epoch, LedgerBody, LogKey, Record, RunId, Seq, SessionKey, SessionState, SharedLog, Store, Usd, open_url,
     read_all,
 };
+use agentrun_runner::{LedgerError, read_books};
 
 use crate::exit::Failure;
 
@@ -69,13 +70,15 @@ pub(crate) async fn session(
     Ok((records, state))
 }
 
-/// A run's ledger, folded; empty for a run that has none.
+/// A run's money, as its ledger says now; empty for a run that has none.
 pub(crate) async fn books(store: &Store, run: &RunId) -> Result<Books, Failure> {
-    let log = LogKey::from(SharedLog::Ledger(run.clone()));
-    let records = read_all::<LedgerBody>(&**store, &log).await.map_err(|error| Failure::store(&error))?;
-    let mut books = Books::new();
-    books.fold(&records).map_err(|fault| Failure::refused(format!("{log}: {fault}")))?;
-    Ok(books)
+    read_books(&**store, run).await.map_err(|error| match error {
+        LedgerError::Store(error) => Failure::store(&error),
+        LedgerError::Fault(fault) => {
+            Failure::refused(format!("{}: {fault}", LogKey::from(SharedLog::Ledger(run.clone()))))
+        }
+        other => Failure::internal(other.to_string()),
+    })
 }
 
 /// The cap a run began with; `None` for a run without one, or without a ledger.
