@@ -145,6 +145,10 @@ impl<'a> Running<'a> {
                 return self.idle().await;
             }
             let level = self.stop.level();
+            if level >= StopLevel::Kill {
+                // Nothing is said before: a program that heard of an interrupt records it as its turn's end, and takes up nothing.
+                return Ok(TurnEnd::Stopped(level));
+            }
             if level >= StopLevel::Interrupt && self.interrupted.is_none() {
                 let deadline = Instant::now().checked_add(INTERRUPT_DEADLINE).unwrap_or(heard);
                 self.interrupted = Some(deadline);
@@ -153,7 +157,7 @@ impl<'a> Running<'a> {
             }
             let quiet = self.in_flight == 0;
             let drained = level >= StopLevel::Drain && quiet && !self.streaming && self.interrupted.is_none();
-            if level >= StopLevel::Kill || drained || (self.withheld && quiet) {
+            if drained || (self.withheld && quiet) {
                 return Ok(TurnEnd::Stopped(level.max(StopLevel::Drain)));
             }
             let stalled = heard.checked_add(STALL).filter(|_| quiet);
