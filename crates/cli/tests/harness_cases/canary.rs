@@ -19,6 +19,7 @@ cases! {
     opencode: c10_a_key_from_the_environment_is_upstream_and_nowhere_else_b89,
         c10_a_key_from_a_file_is_upstream_and_nowhere_else_b89,
         c10_a_key_in_a_provider_s_error_goes_no_further_b89;
+    opencode_messages: c10_a_key_in_a_provider_s_error_goes_no_further_b89;
 }
 
 /// A key and all the forms in which it must not be found.

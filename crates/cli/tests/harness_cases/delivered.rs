@@ -13,6 +13,8 @@ cases! {
         c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b12;
     opencode: c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50,
         c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b12;
+    opencode_messages: c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50,
+        c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b12;
 }
 
 fn c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50(on: Harness) {

@@ -53,6 +53,10 @@ pub(crate) const OPENCODE: Harness = Harness {
     shell: None,
 };
 
+/// OpenCode on its other API.
+pub(crate) const OPENCODE_MESSAGES: Harness =
+    Harness { provider: "anthropic", key: CLAUDE.key, credential: CLAUDE.credential, model: CLAUDE.model, ..OPENCODE };
+
 /// Makes a case a test of each harness named.
 macro_rules! cases {
     ($($harness:ident: $($case:ident),+ $(,)?;)+) => {$(
@@ -68,7 +72,10 @@ pub(crate) use cases;
 
 /// A harness by the name of its module of tests.
 pub(crate) fn by_name(name: &str) -> Harness {
-    [CLAUDE, CODEX, OPENCODE].into_iter().find(|it| it.name == name).unwrap()
+    match name {
+        "opencode_messages" => OPENCODE_MESSAGES,
+        _ => [CLAUDE, CODEX, OPENCODE].into_iter().find(|it| it.name == name).unwrap(),
+    }
 }
 
 /// The harness's own id of the session, where its requests tell it.

@@ -30,8 +30,14 @@ cases! {
         c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14;
     opencode: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
         c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27,
+        c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52,
+        c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14,
         c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17,
         c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14;
+    opencode_messages: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
+        c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52,
+        c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14,
+        c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17;
 }
 
 /// From the kill until everything below the program is gone: the guard's promise.

@@ -12,14 +12,16 @@ use crate::processes::{Process, below, marked};
 use crate::world::{Running, World, model, prompt_stands_once, submits_after, until, within};
 
 cases! {
+    claude: c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53,
+        c03_a_harness_ended_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53;
     codex: c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53,
         c03_a_harness_ended_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53;
     opencode: c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53,
         c03_a_harness_ended_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53;
 }
 
-/// Moments of a run; the whole sweep's under `--full`.
-const MOMENTS: u32 = 6;
+/// Moments of a run in each of the two tests; the whole sweep's under `--full`.
+const MOMENTS: u32 = 5;
 const MOMENTS_FULL: u32 = 40;
 
 /// From the kill until everything below the program is gone.

@@ -11,6 +11,7 @@ cases! {
     claude: c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5;
     codex: c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5;
     opencode: c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5;
+    opencode_messages: c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5;
 }
 
 fn c07_a_submit_that_breaks_the_schema_is_told_its_problems_and_corrected_in_one_session_b4_b5(on: Harness) {

@@ -16,6 +16,10 @@ cases! {
     codex: c09_a_later_process_takes_over_while_the_earlier_ones_tool_runs_b43_b46_b53,
         c09_a_later_process_takes_over_while_the_earlier_ones_request_waits_b43_b44_b46,
         c09_a_later_process_takes_over_while_the_earlier_one_only_waits_for_its_harness_b14_b43_b46;
+    opencode: c09_a_later_process_takes_over_while_the_earlier_ones_tool_runs_b43_b46_b53,
+        c09_a_later_process_takes_over_while_the_earlier_ones_request_waits_b43_b44_b46,
+        c09_a_later_process_takes_over_while_the_earlier_one_only_waits_for_its_harness_b14_b43_b46;
+    opencode_messages: c09_a_later_process_takes_over_while_the_earlier_ones_tool_runs_b43_b46_b53;
 }
 
 /// From the takeover until the earlier process has ended and its harness is gone.
