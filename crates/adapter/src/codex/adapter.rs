@@ -1,12 +1,15 @@
 //! The adapter itself: what Codex can do, and whether a plan can be run on the one that is installed.
 
+use std::time::Duration;
+
 use agentrun_kernel::{Built, HarnessVersion, Survey};
 use async_trait::async_trait;
 
 use super::history::CodexHistory;
-use super::launch::PROGRAM;
+use super::launch::{PROGRAM, WRITE_STDIN};
 use super::session::CodexSession;
 use crate::adapter::{AdapterProfile, Admission, AgentAdapter, Capabilities, Checked, SessionPlan};
+use crate::calls::STALL;
 use crate::error::{AdapterError, Refusal, RefusalKind};
 use crate::native::NativeHistory;
 use crate::seat::{ModelApi, Seat};
@@ -15,13 +18,17 @@ use crate::session::AdapterSession;
 /// The provider takes tool names of at most this many characters.
 const TOOL_NAME_CHARACTERS: usize = 64;
 /// Built-ins that are asked for before they run. It has others; they cannot be held back, so they are never offered.
-const BUILTINS: [&str; 3] = ["exec_command", "write_stdin", "apply_patch"];
+const BUILTINS: [&str; 2] = ["exec_command", "apply_patch"];
+/// All the names it may offer of its own. `write_stdin` comes with `exec_command`: it reads on in what a command says, and can end it; into
+/// its input it can say nothing, for that is closed.
+const OWN: [&str; 3] = ["exec_command", WRITE_STDIN, "apply_patch"];
 
 /// Codex as a child process. It holds nothing: every session has its own program and its own folders.
 #[derive(Debug)]
 pub struct CodexAdapter {
     profile: AdapterProfile,
     history: CodexHistory,
+    silence: Duration,
 }
 
 impl CodexAdapter {
@@ -36,7 +43,16 @@ impl CodexAdapter {
                 program: Some(&PROGRAM),
             },
             history: CodexHistory,
+            silence: STALL,
         }
+    }
+
+    /// The adapter, for sessions that fail as stalled once their program said nothing for `silence` (ten minutes, if not given) while no
+    /// call of the host's runs. The program waits for the head of an answer without end, and shows neither the head nor a thought that
+    /// goes on: an endpoint that accepts a request and says nothing is silence, and so is a model that thinks for as long.
+    #[must_use]
+    pub const fn with_silence(silence: Duration) -> Self {
+        Self { silence, ..Self::new() }
     }
 }
 
@@ -52,6 +68,7 @@ const ABILITIES: Capabilities = Capabilities {
     drain: true,
     // It can copy a history, but records cannot yet say whose.
     fork: false,
+    // It takes words while a turn runs (`turn/steer`), but a running turn is handed none: each message begins its own.
     steer: false,
     restores_responses: true,
     builtins: Built::Gated,
@@ -84,14 +101,14 @@ impl AgentAdapter for CodexAdapter {
     }
 
     async fn open(&self, admission: Admission, seat: Seat) -> Result<Box<dyn AdapterSession>, AdapterError> {
-        Ok(Box::new(CodexSession::new(admission, seat)))
+        Ok(Box::new(CodexSession::new(admission, seat, self.silence)))
     }
 }
 
 /// A name the program would change is a tool the model calls and nobody knows; one of its own would be two tools.
 fn check_tool_name(name: &str) -> Result<(), Refusal> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !name.is_empty() && name.len() <= TOOL_NAME_CHARACTERS && name.chars().all(plain) && !BUILTINS.contains(&name) {
+    if !name.is_empty() && name.len() <= TOOL_NAME_CHARACTERS && name.chars().all(plain) && !OWN.contains(&name) {
         return Ok(());
     }
     Err(Refusal {
@@ -99,7 +116,7 @@ fn check_tool_name(name: &str) -> Result<(), Refusal> {
         message: format!("the tool name `{name}` cannot be given to Codex as it is"),
         next: format!(
             "use letters, digits, `_` and `-`, at most {TOOL_NAME_CHARACTERS} of them, and no name of its own ({})",
-            BUILTINS.join(", ")
+            OWN.join(", ")
         ),
     })
 }
@@ -132,7 +149,7 @@ mod tests {
     #[test]
     fn b25_a_built_in_that_cannot_be_held_back_is_refused() {
         assert!(check_builtin("exec_command").is_ok());
-        for bad in ["Bash", "web_search", "view_image"] {
+        for bad in ["Bash", "web_search", "view_image", "write_stdin"] {
             assert!(check_builtin(bad).is_err(), "{bad}");
         }
     }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::history::is_rollout;
-use super::launch::HOME_FOLDER;
+use super::launch::{HOME_FOLDER, WRITE_STDIN};
 use super::rollout::{
     Mend, Rollout, Sent, call_of, holds_call, holds_message, holds_response_of, holds_results, output_of, results_of,
 };
@@ -93,6 +93,12 @@ impl RolloutBarrier {
         let below = path.strip_prefix(home).ok().or_else(|| path.strip_prefix(resolved.as_deref().ok()?).ok());
         let Some(stream) = below.and_then(Path::to_str).filter(|stream| is_rollout(stream)) else { return false };
         self.now().stream.get_or_insert_with(|| stream.to_owned()) == stream
+    }
+
+    fn offers(&self, tool: &str) -> bool {
+        let listed = |name: &str| self.builtins.iter().any(|builtin| builtin == name);
+        let with_the_shell = tool == WRITE_STDIN && listed("exec_command");
+        with_the_shell || listed(tool) || self.host.specs().iter().any(|spec| spec.name == tool)
     }
 
     /// The turn that begins is about this message: no request is paid until the rollout holds it.
@@ -227,9 +233,7 @@ impl RequestBarrier for RolloutBarrier {
             })
             .await?;
         // A call of a tool nobody offered reaches no one: the program answers it by itself. It shows here, before more is paid for it.
-        let offered =
-            |tool: &String| self.builtins.contains(tool) || self.host.specs().iter().any(|spec| spec.name == *tool);
-        if let Some((call, tool, arguments)) = calls.into_iter().find(|(_, tool, _)| !offered(tool)) {
+        if let Some((call, tool, arguments)) = calls.into_iter().find(|(_, tool, _)| !self.offers(tool)) {
             calls::unknown(&*self.host, &call, &tool, arguments)
                 .await
                 .map_err(|restart| JournalError::Drive(restart.into()))?;

@@ -32,8 +32,8 @@ const CATALOG: &str = "catalog.json";
 const KEY_VARIABLE: &str = "AGENTRUN_MODEL_KEY";
 /// What it may inherit from us. Everything else, credentials above all, stays out.
 const INHERITED: [&str; 6] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER"];
-/// The context window a model is said to have: what the program assumes of one it does not know. At nine tenths of it it compacts.
-const CONTEXT_WINDOW: u32 = 272_000;
+/// What its shell brings with it: reads on in what a command says that runs behind its result.
+pub(super) const WRITE_STDIN: &str = "write_stdin";
 /// Bytes of a tool result that reach the model. Above the most a record holds, so that the model gets the recorded text.
 const RESULT_BYTES: u32 = 2_000_000;
 
@@ -65,7 +65,10 @@ impl Launch<'_> {
             "display_name": self.model,
             "base_instructions": "",
             "shell_type": if offers("exec_command") { "unified_exec" } else { "disabled" },
-            "context_window": CONTEXT_WINDOW,
+            // With a window it would sum the history up by a request of its own at nine tenths of it, and after the provider's word that a
+            // request was too long; cut between that answer and its note of it, the summary stands as the model's last word. Whether a
+            // request fits is the provider's to say.
+            "context_window": null,
             "truncation_policy": { "mode": "bytes", "limit": RESULT_BYTES },
             "supported_reasoning_levels": [],
             "supports_parallel_tool_calls": true,

@@ -38,6 +38,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub(super) struct CodexSession {
     admission: Admission,
     seat: Seat,
+    /// How long the program may say nothing in a turn.
+    silence: Duration,
     rollout: Arc<RolloutBarrier>,
     calls: Arc<Calls>,
     running: Option<Program>,
@@ -45,11 +47,11 @@ pub(super) struct CodexSession {
 }
 
 /// The running program on the session's thread.
-struct Program {
-    child: Dialogue,
+pub(super) struct Program {
+    pub(super) child: Dialogue,
     thread: String,
     /// The id of our last request.
-    asked: u64,
+    pub(super) asked: u64,
 }
 
 /// Why the program is not ready.
@@ -61,10 +63,10 @@ enum NotReady {
 
 impl CodexSession {
     /// A session over what the runner restored into the private home. Starts nothing.
-    pub(super) fn new(admission: Admission, seat: Seat) -> Self {
+    pub(super) fn new(admission: Admission, seat: Seat, silence: Duration) -> Self {
         let rollout = Arc::new(RolloutBarrier::new(&seat, &admission.plan().builtins));
         let calls = Arc::new(Calls::new(seat.tools.clone(), rollout.clone()));
-        Self { admission, seat, rollout, calls, running: None, identity: None }
+        Self { admission, seat, silence, rollout, calls, running: None, identity: None }
     }
 
     /// Starts the program and has it on the session's thread: the one the rollout holds, else a new one.
@@ -192,6 +194,17 @@ impl Program {
         self.asked
     }
 
+    /// Sends words for the thread's history, which the model reads with its next request; answers our request's id.
+    pub(super) async fn inject(&mut self, role: &str, text: &str) -> u64 {
+        let params = self.injected(role, text);
+        self.send("thread/inject_items", params).await
+    }
+
+    fn injected(&self, role: &str, text: &str) -> Value {
+        let item = json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
+        json!({ "threadId": self.thread, "items": [item] })
+    }
+
     /// Sends a request and waits for its answer. What the program asks meanwhile is refused: nothing runs yet.
     async fn ask(&mut self, method: &'static str, params: Value) -> Result<Value, NotReady> {
         let ours = self.send(method, params).await;
@@ -206,10 +219,10 @@ impl Program {
                     }
                     Line::Asks { id, request } => {
                         let what = match request {
-                            Asked::Unknown(what) => what,
+                            Asked::Other(what) => what,
                             Asked::Tool(_) | Asked::Approval(_) => "a call outside a turn".to_owned(),
                         };
-                        self.child.tell(&wire::refuse(&id, &format!("the host does not answer `{what}`"))).await;
+                        self.child.tell(&wire::decline(&id, &what)).await;
                     }
                     _ => {}
                 }
@@ -276,10 +289,10 @@ impl AdapterSession for CodexSession {
                 json!({ "threadId": program.thread, "input": [] })
             }
         };
-        let request = program.send("turn/start", params).await;
+        program.send("turn/start", params).await;
         let mut unanswered = HashSet::new();
         let (calls, rollout) = (self.calls.clone(), self.rollout.clone());
-        let running = Running::new(&mut program.child, request, calls, rollout, &self.seat, stop, &mut unanswered);
+        let running = Running::new(&mut program, calls, rollout, &self.seat, stop, self.silence, &mut unanswered);
         match running.run().await {
             Ok(Ended::By(end @ TurnEnd::Stopped(_))) => {
                 self.end(program, Duration::ZERO).await;
@@ -319,8 +332,7 @@ impl CodexSession {
         if note.is_empty() {
             return Ok(());
         }
-        let item = json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": note }] });
-        let params = json!({ "threadId": program.thread, "items": [item] });
+        let params = program.injected("user", note);
         program.ask("thread/inject_items", params).await.map(drop)
     }
 

@@ -4,10 +4,12 @@
 //! ```text
 //!  item/tool/call ─► rollout holds it ─► [native tail, intent] ─► runs ─► answered          (accepted submit: not answered)
 //!  requestApproval ─► the same ─► accept ─► its output stands in the rollout ─► outcome
+//!                              └─► denied: the reason into the history ─► decline
+//!  anything else that is asked ─► declined at once
 //!  turn/completed ─► idle
 //! ```
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,16 +19,19 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::barrier::RolloutBarrier;
+use super::session::Program;
 use super::wire::{self, Approval, Asked, Fault, Line, ToolCalled, TurnEnded};
-use crate::calls::{Calls, Failure, STALL, above, finish, until, unwind};
+use crate::calls::{Calls, Failure, above, finish, until, unwind};
 use crate::error::AdapterErrorKind;
-use crate::process::Dialogue;
 use crate::seat::Seat;
 use crate::session::TurnEnd;
 use crate::tools::{Answer, Observed};
 
 /// How long tasks may take to end behind a turn that has ended.
 const BEHIND: Duration = Duration::from_secs(5);
+/// A terminal stays open for input, and of what is typed into it the program asks nobody. Without one a command's input is closed.
+const NO_TERMINAL: &str =
+    "This command was not run: commands run without a terminal here. Call exec_command again, without `tty`.";
 
 /// What a call's task found.
 enum Done {
@@ -56,11 +61,13 @@ pub(super) enum Ended {
 
 /// A turn that runs.
 pub(super) struct Running<'a> {
-    child: &'a mut Dialogue,
+    program: &'a mut Program,
     seat: &'a Seat,
     calls: Arc<Calls>,
     rollout: Arc<RolloutBarrier>,
     stop: StopSignal,
+    /// How long the program may say nothing while no call of ours runs.
+    silence: Duration,
     /// Our request that starts it.
     start: u64,
     /// The program's id of it, once it was told.
@@ -77,25 +84,29 @@ pub(super) struct Running<'a> {
     withheld: bool,
     /// Calls after whose result the turn ends: they are not answered.
     last_calls: Vec<(String, Arc<str>)>,
+    /// Built-ins to decline once the reason stands in the history, by our request that puts it there: what asks, and its call.
+    denied: HashMap<u64, (Value, String)>,
 }
 
 impl<'a> Running<'a> {
+    /// The turn that the program's last request starts.
     pub(super) fn new(
-        child: &'a mut Dialogue,
-        start: u64,
+        program: &'a mut Program,
         calls: Arc<Calls>,
         rollout: Arc<RolloutBarrier>,
         seat: &'a Seat,
         stop: StopSignal,
+        silence: Duration,
         unanswered: &'a mut HashSet<String>,
     ) -> Self {
         Self {
-            child,
+            start: program.asked,
+            program,
             seat,
             calls,
             rollout,
             stop,
-            start,
+            silence,
             turn: None,
             ended: None,
             done: mpsc::unbounded_channel(),
@@ -104,6 +115,7 @@ impl<'a> Running<'a> {
             unanswered,
             withheld: false,
             last_calls: Vec::new(),
+            denied: HashMap::new(),
         }
     }
 
@@ -128,11 +140,11 @@ impl<'a> Running<'a> {
             if level >= StopLevel::Interrupt || drained || (self.withheld && quiet) {
                 return Ok(Ended::By(TurnEnd::Stopped(level.max(StopLevel::Drain))));
             }
-            let stalled = heard.checked_add(STALL).filter(|_| quiet);
+            let stalled = heard.checked_add(self.silence).filter(|_| quiet);
             let mut rises = self.stop.clone();
             tokio::select! {
                 restart = &mut lost => return Err(unwind(restart)),
-                line = self.child.line(wire::read) => {
+                line = self.program.child.line(wire::read) => {
                     heard = Instant::now();
                     let Some(line) = line.transpose().map_err(|error| (AdapterErrorKind::Protocol, error.to_string()))?
                     else {
@@ -154,7 +166,10 @@ impl<'a> Running<'a> {
                 _ = rises.reached(above(level)) => {}
                 () = until(over) => {}
                 () = until(stalled) => {
-                    let message = format!("Codex said nothing for {} s; the session can be resumed", STALL.as_secs());
+                    let silence = self.silence;
+                    let message = format!(
+                        "Codex said nothing for {silence:?}, and its model may have answered nothing; the session can be resumed"
+                    );
                     return Err((AdapterErrorKind::Stalled, message));
                 }
             }
@@ -165,6 +180,14 @@ impl<'a> Running<'a> {
         match line {
             Line::Asks { id, request } => self.asked(id, request).await,
             Line::Answers { id, answer } if id == self.start => self.started(answer)?,
+            Line::Answers { id, .. } => {
+                // Refused, the reason is lost to the model; the call is declined all the same.
+                if let Some((request, call)) = self.denied.remove(&id) {
+                    self.unanswered.remove(&call);
+                    self.answer(&request, wire::decision(false)).await;
+                    self.streaming = self.in_flight == 0;
+                }
+            }
             Line::TurnStarted { turn } => self.turn = Some(turn),
             Line::TurnCompleted(ended) => {
                 if self.turn.as_ref().is_none_or(|turn| *turn == ended.id) {
@@ -177,7 +200,7 @@ impl<'a> Running<'a> {
                 let message = format!("Codex sent a `{method}` message this version cannot read: {why}");
                 return Err((AdapterErrorKind::Protocol, message));
             }
-            Line::Answers { .. } | Line::Other => {}
+            Line::Other => {}
         }
         Ok(())
     }
@@ -203,9 +226,8 @@ impl<'a> Running<'a> {
     }
 
     async fn asked(&mut self, request: Value, asked: Asked) {
-        if let Asked::Unknown(what) = &asked {
-            let line = wire::refuse(&request, &format!("the host does not answer `{what}`"));
-            self.child.tell(&line).await;
+        if let Asked::Other(what) = &asked {
+            self.program.child.tell(&wire::decline(&request, what)).await;
             return;
         }
         self.streaming = false;
@@ -232,7 +254,7 @@ impl<'a> Running<'a> {
                     Done::Observed { request, call, observed }
                 });
             }
-            Asked::Unknown(_) => {}
+            Asked::Other(_) => {}
         }
     }
 
@@ -272,10 +294,9 @@ impl<'a> Running<'a> {
                         Done::Ran(ran)
                     });
                 }
-                (Observed::Deny(_), _) => {
-                    self.unanswered.remove(&call);
-                    self.answer(&request, wire::decision(false)).await;
-                    self.streaming = self.in_flight == 0;
+                (Observed::Deny(why), _) => {
+                    let told = self.program.inject("developer", &format!("On the call `{call}`: {why}")).await;
+                    self.denied.insert(told, (request, call));
                 }
                 (Observed::Withhold, _) => self.withheld = true,
             },
@@ -289,7 +310,7 @@ impl<'a> Running<'a> {
     }
 
     async fn answer(&self, request: &Value, result: Value) {
-        self.child.tell(&wire::answer(request, result)).await;
+        self.program.child.tell(&wire::answer(request, result)).await;
     }
 }
 
@@ -299,6 +320,9 @@ async fn observe(calls: &Calls, rollout: &RolloutBarrier, call: &str) -> Result<
     let Some((name, arguments, ordinal)) = made else {
         return Ok((Observed::Deny(Arc::from("This call was not run: it is not in the history.")), 0));
     };
+    if arguments.get("tty").and_then(Value::as_bool) == Some(true) {
+        return Ok((Observed::Deny(Arc::from(NO_TERMINAL)), ordinal));
+    }
     let observed = calls.observe(call, &name, arguments).await.map_err(unwind)?;
     Ok((observed, ordinal))
 }

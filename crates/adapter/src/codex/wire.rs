@@ -38,8 +38,8 @@ pub(super) enum Asked {
     Tool(ToolCalled),
     /// A command or a patch wants to run.
     Approval(Approval),
-    /// Something else; it is refused, never left open.
-    Unknown(String),
+    /// Something else, by its method; it is declined, never left open.
+    Other(String),
 }
 
 #[derive(Debug, Deserialize)]
@@ -127,10 +127,10 @@ fn asked(method: String, params: Value) -> Asked {
         "item/commandExecution/requestApproval" | "item/fileChange/requestApproval" => {
             Approval::deserialize(params).map(Asked::Approval)
         }
-        _ => return Asked::Unknown(method),
+        _ => return Asked::Other(method),
     };
     // A request without its call id cannot be recorded, so it is not run.
-    known.unwrap_or(Asked::Unknown(method))
+    known.unwrap_or(Asked::Other(method))
 }
 
 fn told(method: String, mut params: Value) -> Line {
@@ -160,9 +160,21 @@ pub(super) fn answer(id: &Value, result: Value) -> Value {
     json!({ "id": id, "result": result })
 }
 
-/// A request of the program's that is refused.
-pub(super) fn refuse(id: &Value, why: &str) -> Value {
-    json!({ "id": id, "error": { "code": -32601, "message": why } })
+/// The answer to a request that the host does not take: the program's own word for no where the request has one, so that it goes on as
+/// from any no; an error for the rest, what a newer version may ask among it. Nothing is left unanswered: the program would wait for ever.
+pub(super) fn decline(id: &Value, method: &str) -> Value {
+    let no = match method {
+        "item/commandExecution/requestApproval" | "item/fileChange/requestApproval" => decision(false),
+        "mcpServer/elicitation/request" => json!({ "action": "decline" }),
+        "item/permissions/requestApproval" => json!({ "permissions": {} }),
+        "item/tool/requestUserInput" => json!({ "answers": {} }),
+        "execCommandApproval" | "applyPatchApproval" => json!({ "decision": "denied" }),
+        _ => {
+            let why = format!("the host does not answer `{method}`");
+            return json!({ "id": id, "error": { "code": -32601, "message": why } });
+        }
+    };
+    answer(id, no)
 }
 
 /// The result of a host tool.
@@ -196,7 +208,7 @@ mod tests {
     #[test]
     fn b69_a_call_without_its_id_is_not_a_call_and_is_refused() {
         let asks = line(json!({"id": 1, "method": "item/tool/call", "params": {"tool": "work"}}));
-        assert!(matches!(asks, Line::Asks { request: Asked::Unknown(method), .. } if method == "item/tool/call"));
+        assert!(matches!(asks, Line::Asks { request: Asked::Other(method), .. } if method == "item/tool/call"));
     }
 
     #[test]

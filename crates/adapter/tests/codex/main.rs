@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod alone;
+mod asked;
+mod builtins;
 mod ends;
 mod harness;
 mod programs;

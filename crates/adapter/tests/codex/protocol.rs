@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Everything the program may ask. A new request must be looked at: unknown ones are refused, and a refusal may not be the right answer.
-const ASKED: [&str; 10] = [
+pub(crate) const ASKED: [&str; 10] = [
     "account/chatgptAuthTokens/refresh",
     "applyPatchApproval",
     "attestation/generate",

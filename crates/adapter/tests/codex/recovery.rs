@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agentrun_adapter::{AdapterErrorKind, Start, TurnEnd};
 use agentrun_kernel::{EffectKey, Repair, StopLevel, Why};
-use agentrun_testing::script::Step;
+use agentrun_testing::script::{Step, Tokens};
 use serde_json::json;
 
 use crate::harness::{input, result_sent, times_sent};
@@ -295,19 +295,17 @@ async fn b37_a_message_that_was_acknowledged_and_never_written_is_placed_again_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_the_program_compacted_by_a_request_of_its_own_is_taken_up_as_it_stands() {
-    // More than its window holds.
-    let long = calls(&[("work", json!({"characters": 1 << 20}))]);
-    let rig = Rig::new(vec![long, Step::says("a summary"), Step::says("done"), Step::says("again")]);
+async fn a_history_is_never_summed_up_by_a_request_of_the_programs_own_however_long_it_grows() {
+    // Each result is as much as a window holds, and the provider says so.
+    let long = || {
+        let mut step = calls(&[("work", json!({"characters": 1 << 20}))]);
+        step.usage = Some(Tokens { input: 400_000, output: 20, ..Tokens::default() });
+        step
+    };
+    let rig = Rig::new(vec![long(), long(), Step::says("done"), Step::says("again")]);
     let mut owner = rig.own(Work::Answers, &[]).await;
-    let barrier = owner.session.request_barrier().unwrap();
     let turn = owner.place("do it").await;
     assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
-    for request in rig.model.requests() {
-        // Each of them passes the gate, the one of its own too.
-        drop(barrier.before_request(request.body.to_string().as_bytes()).await.unwrap());
-    }
-    drop(barrier);
     owner.end_turn().await;
     owner.crash().await;
     let mut owner = rig.own(Work::Answers, &[]).await;
@@ -317,9 +315,9 @@ async fn a_history_the_program_compacted_by_a_request_of_its_own_is_taken_up_as_
     owner.end_turn().await;
     owner.close().await;
     let requests = rig.model.requests();
-    assert_eq!(requests.len(), 4);
+    assert_eq!(requests.len(), 4, "two for the calls, one for each end");
     let last = &requests[3];
-    assert!(last.body.to_string().contains("a summary") && result_sent(last, "call_work_0").is_null());
-    assert_eq!(times_sent(last, "and now?"), 1);
+    assert_eq!((times_sent(last, "do it"), times_sent(last, "and now?")), (1, 1));
+    assert_eq!(result_sent(last, "call_work_0").as_str().map(str::len), Some(1 << 20), "what was said stands whole");
     rig.assert_valid().await;
 }

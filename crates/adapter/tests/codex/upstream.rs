@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use agentrun_adapter::TurnEnd;
+use agentrun_adapter::codex::CodexAdapter;
+use agentrun_adapter::process::{Epochs, sweep};
+use agentrun_adapter::{AdapterErrorKind, Start, TurnEnd};
 use agentrun_testing::script::{Step, StopReason};
+use serde_json::json;
 
-use crate::rig::{Rig, Work};
+use crate::harness::times_sent;
+use crate::rig::{Owner, Rig, Work, calls};
 
 /// Far above what a loaded machine needs; a hang is what fails it.
 const BOUND: Duration = Duration::from_secs(60);
@@ -80,4 +84,92 @@ async fn an_answer_cut_at_its_length_fails_the_turn_and_an_empty_one_is_an_idle_
     assert!(matches!(end, TurnEnd::Failed { .. }) && requests == 1, "{end:?}");
     let (end, requests) = end_of(Step::says("")).await;
     assert!(end == TurnEnd::Idle && requests == 1, "{end:?}");
+}
+
+/// Gives up on a silent program soon. Longer than a busy machine needs between two lines of a turn that goes well.
+const SILENCE: Duration = Duration::from_secs(15);
+
+fn impatient(steps: Vec<Step>) -> Rig {
+    Rig::new(steps).with_adapter(|| Box::new(CodexAdapter::with_silence(SILENCE)))
+}
+
+/// Runs the turn until it fails for its silence; nothing is left of it, and one request was made.
+async fn stalls(rig: &Rig) -> Owner {
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    let end = tokio::time::timeout(SILENCE + BOUND, owner.session.run_turn(turn)).await.expect("a hang");
+    let error = end.unwrap_err();
+    assert!(matches!(error.kind, AdapterErrorKind::Stalled), "{error:?}");
+    assert!(error.to_string().contains("said nothing for 15s"), "{error}");
+    let left = sweep(&owner.marker, Epochs::UpTo, Duration::from_secs(20)).await.unwrap();
+    assert!(left.is_empty(), "left running: {left:?}");
+    owner
+}
+
+/// A next owner goes on with the turn, and the message stands once in what the model is asked then.
+async fn goes_on(rig: &Rig) {
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.turn(Start::Continue(owner.placed()));
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    owner.close().await;
+    let requests = rig.model.requests();
+    assert_eq!((requests.len(), times_sent(&requests[1], "do it")), (2, 1));
+    rig.assert_valid().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_takes_the_request_and_gives_no_headers_is_a_stall_after_the_hosts_bound_and_one_request() {
+    // The program itself has no time-out for these.
+    let silent = Step { stall_ms: Some(3_600_000), ..Step::says("never said") };
+    let rig = impatient(vec![silent, Step::says("done")]);
+    stalls(&rig).await.crash().await;
+    assert_eq!(rig.model.requests().len(), 1, "a retry is another paid request");
+    goes_on(&rig).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_stops_in_the_middle_is_a_stall_after_the_hosts_bound_and_one_request() {
+    let rig = impatient(vec![Step { stall_after_events: Some(4), ..Step::says("half a word") }, Step::says("done")]);
+    stalls(&rig).await.crash().await;
+    assert_eq!(rig.model.requests().len(), 1, "a retry is another paid request");
+    goes_on(&rig).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_whose_end_is_never_told_is_a_stall_after_the_hosts_bound() {
+    // The real program, but for the line that ends the turn.
+    let deaf = "exec 3>&1; HARNESS \"$@\" | grep --line-buffered -v '\"method\":\"turn/completed\"' >&3";
+    let rig = impatient(vec![Step::says("done"), Step::says("never asked")]).with_program(deaf);
+    let owner = stalls(&rig).await;
+    owner.crash().await;
+    assert_eq!(rig.model.requests().len(), 1);
+    // The history has the end that was not told: nothing is asked again.
+    assert!(rig.own(Work::Answers, &[]).await.survey.ended);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_the_hosts_may_take_longer_than_the_program_may_say_nothing() {
+    let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")])
+        .with_adapter(|| Box::new(CodexAdapter::with_silence(SILENCE)));
+    let mut owner = rig.own(Work::Takes(SILENCE + Duration::from_secs(2)), &[]).await;
+    let turn = owner.place("do it").await;
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_the_provider_finds_too_long_fails_its_turn_and_no_request_sums_the_history_up_behind_it() {
+    let too_long = Step { failure: Some("context_length_exceeded".to_owned()), ..Step::default() };
+    let rig = Rig::new(vec![too_long, Step::says("done"), Step::says("never asked")]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("do it").await;
+    let end = owner.session.run_turn(turn).await.unwrap();
+    assert!(matches!(end, TurnEnd::Failed { status: Some(400), .. }), "{end:?}");
+    let turn = owner.turn(Start::Continue(owner.placed()));
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.end_turn().await;
+    owner.close().await;
+    let requests = rig.model.requests();
+    assert_eq!((requests.len(), times_sent(&requests[1], "do it")), (2, 1), "{:?}", requests.last().unwrap().body);
 }

@@ -137,6 +137,7 @@ pub(crate) struct Rig {
     elsewhere: Option<String>,
     /// Started in place of the real one.
     program: Option<PathBuf>,
+    adapter: fn() -> Box<dyn AgentAdapter>,
     scratch: TempDir,
 }
 
@@ -190,6 +191,7 @@ impl Rig {
             api: harness::adapter().profile().speaks[0],
             elsewhere: None,
             program: None,
+            adapter: harness::adapter,
             scratch: tempfile::tempdir().unwrap(),
         }
     }
@@ -207,6 +209,11 @@ impl Rig {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         self.program = Some(path);
         self
+    }
+
+    /// The adapter as this makes it.
+    pub(crate) fn with_adapter(self, adapter: fn() -> Box<dyn AgentAdapter>) -> Self {
+        Self { adapter, ..self }
     }
 
     pub(crate) fn with_builtins(mut self, names: &[&str]) -> Self {
@@ -250,7 +257,7 @@ impl Rig {
         want: &[Repair],
         response: &(dyn Fn(&str) -> Option<Arc<[u8]>> + Sync),
     ) -> Owner {
-        let adapter = Instead { adapter: harness::adapter(), program: self.program.clone() };
+        let adapter = Instead { adapter: (self.adapter)(), program: self.program.clone() };
         real();
         let records = self.records().await;
         let mut files = RecordedFiles::fold(&records);
