@@ -3,6 +3,7 @@
 use agentrun_kernel::{Built, HarnessVersion, Survey};
 use async_trait::async_trait;
 
+use super::builtins;
 use super::history::OpenCodeHistory;
 use super::launch::PROGRAM;
 use super::session::OpenCodeSession;
@@ -78,7 +79,7 @@ const ABILITIES: Capabilities = Capabilities {
     // A message for a running turn waits for its end.
     steer: false,
     restores_responses: true,
-    builtins: Built::Neither,
+    builtins: Built::Gated,
 };
 
 #[async_trait]
@@ -95,6 +96,7 @@ impl AgentAdapter for OpenCodeAdapter {
         for tool in &plan.tools {
             check_tool_name(&tool.name)?;
         }
+        builtins::check(&plan.builtins)?;
         let program = PROGRAM.find().await?;
         Ok(Checked {
             capabilities: ABILITIES,

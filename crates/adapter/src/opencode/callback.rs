@@ -18,8 +18,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::calls::Offered;
-use crate::tools::Answer;
+use super::calls::{Name, Offered, Told};
 
 const PATH: &str = "/call";
 /// How long an answer is waited for before the script has to ask again; its runtime gives up after 300 s.
@@ -61,7 +60,10 @@ struct Door {
 #[serde(deny_unknown_fields)]
 struct Asked {
     tool: String,
-    message: String,
+    /// The program's id of the message the call stands in; of a built-in's it does not say it.
+    message: Option<String>,
+    /// Which asking for a built-in it is.
+    asking: Option<String>,
     call: String,
     /// The log has them too, and what it has is what is recorded.
     #[serde(rename = "args")]
@@ -107,13 +109,22 @@ async fn answer(request: Request<Incoming>, door: &Door) -> Response<Full<Bytes>
         return plain(StatusCode::PAYLOAD_TOO_LARGE);
     };
     let Ok(asked) = serde_json::from_slice::<Asked>(&body.to_bytes()) else { return plain(StatusCode::BAD_REQUEST) };
-    let Some(mut told) = door.offered.ask((asked.message, asked.call), &asked.tool) else {
-        return std::future::pending().await;
+    let name = match (asked.message, asked.asking) {
+        (Some(message), None) => Name::Call { message, call: asked.call },
+        (None, Some(asking)) => Name::Builtin { asking, call: asked.call },
+        _ => return plain(StatusCode::BAD_REQUEST),
     };
+    let Some(mut told) = door.offered.ask(name, &asked.tool) else { return std::future::pending().await };
     let waited = tokio::time::timeout(WAIT, told.wait_for(Option::is_some)).await;
     match waited.map(|told| told.map(|answer| answer.clone())) {
-        Ok(Ok(Some(Answer::Text { text, is_error, end_turn }))) => {
-            let body = json!({ "text": text, "is_error": is_error, "end_turn": end_turn });
+        Ok(Ok(Some(told))) => {
+            let body = match told {
+                Told::Text { text, is_error, end_turn } => {
+                    json!({ "text": text, "is_error": is_error, "end_turn": end_turn })
+                }
+                Told::Run => json!({ "run": true }),
+                Told::Denied(text) => json!({ "run": false, "text": text }),
+            };
             let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
             let json = header::HeaderValue::from_static("application/json");
             response.headers_mut().insert(header::CONTENT_TYPE, json);

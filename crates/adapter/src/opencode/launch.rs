@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::builtins;
 use super::json::set;
 use crate::process::{HarnessProgram, Version};
 use crate::seat::ModelApi;
@@ -47,6 +48,8 @@ pub(super) struct Launch<'a> {
     pub(super) key: &'a str,
     pub(super) system: &'a [String],
     pub(super) tools: Vec<&'a str>,
+    /// Tools of its own that it may use.
+    pub(super) builtins: &'a [String],
     pub(super) password: &'a str,
     /// The script with the host's tools.
     pub(super) plugin: &'a str,
@@ -126,7 +129,8 @@ impl Launch<'_> {
         // The last rule that fits counts. A call three times the same is ours to stop, not a question to a person.
         let mut permission =
             Map::from_iter([("*".to_owned(), json!("deny")), ("doom_loop".to_owned(), json!("allow"))]);
-        permission.extend(self.tools.iter().map(|tool| ((*tool).to_owned(), json!("allow"))));
+        let allowed = self.builtins.iter().map(|name| builtins::rule(name)).chain(self.tools.iter().copied());
+        permission.extend(allowed.map(|rule| (rule.to_owned(), json!("allow"))));
         let mut agent = json!({ "mode": "primary", "permission": permission });
         if !self.system.is_empty() {
             set(&mut agent, "prompt", json!(self.system.join("\n\n")));
@@ -165,6 +169,7 @@ mod tests {
             key: "made-up",
             system: &[],
             tools: vec!["submit"],
+            builtins: &[],
             password: "made-up-too",
             plugin: "// the script",
         }
@@ -193,7 +198,19 @@ mod tests {
         for off in ["autoupdate", "snapshot", "lsp", "formatter"] {
             assert_eq!(configuration[off], false, "{off}");
         }
+        assert_eq!(configuration["compaction"], json!({"auto": false, "prune": false}));
+        assert_eq!(configuration["share"], "disabled");
         assert_eq!(configuration["agent"]["title"]["disable"], true);
+    }
+
+    #[test]
+    fn b70_its_own_tools_are_allowed_by_name_and_no_other() {
+        let listed = ["bash", "edit", "write", "apply_patch"].map(str::to_owned);
+        let configuration = Launch { builtins: &listed, ..launch(Path::new("/h")) }.configuration();
+        assert_eq!(
+            configuration["agent"][AGENT]["permission"],
+            json!({"*": "deny", "doom_loop": "allow", "bash": "allow", "edit": "allow", "submit": "allow"})
+        );
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(super) struct Mirror {
 /// A call as the log has it.
 #[derive(Debug)]
 pub(super) struct SeenCall {
+    /// The program's id of the message it stands in.
+    pub(super) message: String,
     pub(super) tool: String,
     pub(super) arguments: Value,
     /// How many results its id already has.
@@ -118,14 +120,27 @@ impl Mirror {
 
     /// Waits until the log holds the call; answers what explains it.
     pub(super) async fn before_call(&self, message: &str, call: &str) -> Result<SeenCall, JournalError> {
-        let ((tool, arguments, ordinal), tail) = self
-            .wait(|timeline| {
-                let row = timeline.row(message)?;
-                let seen = row.calls().find(|it| it.id == call && it.status() == "running")?;
-                Some((seen.tool.to_owned(), seen.arguments().clone(), timeline.results(call)))
-            })
-            .await?;
-        Ok(SeenCall { tool, arguments, ordinal, tail })
+        self.before(call, |row, _| row == message).await
+    }
+
+    /// The same for a built-in's call, of which the program does not say in which message it stands: the newest that is not taken.
+    pub(super) async fn before_builtin(
+        &self,
+        call: &str,
+        taken: impl Fn(&(String, String)) -> bool,
+    ) -> Result<SeenCall, JournalError> {
+        self.before(call, |row, call| !taken(&(row.to_owned(), call.to_owned()))).await
+    }
+
+    async fn before(&self, id: &str, is: impl Fn(&str, &str) -> bool) -> Result<SeenCall, JournalError> {
+        let seen = |timeline: &Timeline| {
+            let running =
+                timeline.calls().filter(|(row, it)| it.id == id && it.status() == "running" && is(&row.id, id));
+            let (row, call) = running.last()?;
+            Some((row.id.clone(), call.tool.to_owned(), call.arguments().clone(), timeline.results(id)))
+        };
+        let ((message, tool, arguments, ordinal), tail) = self.wait(seen).await?;
+        Ok(SeenCall { message, tool, arguments, ordinal, tail })
     }
 
     /// Waits until the log holds the turn's message and every result the request has; answers what is not mirrored of it.

@@ -2,7 +2,7 @@
 //!
 //! `launch` has how it is started and everything it is told; `server` the running program; `api` the requests it takes. `plugin` is the
 //! script that brings the host's tools into it and `callback` the endpoint the script calls back. `timeline` reads what it recorded of the
-//! session, `mirror` follows that while it runs (the barriers), `mend` writes what must be added and `history` is both as records need
+//! session, `builtins` says which of its own tools a node may list, `mirror` follows that while it runs (the barriers), `mend` writes what must be added and `history` is both as records need
 //! them. `session` and `turn` drive it.
 //!
 //! What a session did is an event log of the program's own: numbered from zero without gaps, each event written in one transaction with
@@ -11,6 +11,7 @@
 
 mod adapter;
 mod api;
+mod builtins;
 mod callback;
 mod calls;
 mod history;

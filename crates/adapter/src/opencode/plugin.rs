@@ -13,13 +13,19 @@ pub(super) struct Endpoint<'a> {
 }
 
 /// The script for these tools.
-pub(super) fn script(endpoint: &Endpoint<'_>, api: ModelApi, system: &[String], tools: &[ToolSpec]) -> String {
+pub(super) fn script(
+    endpoint: &Endpoint<'_>,
+    api: ModelApi,
+    system: &[String],
+    tools: &[ToolSpec],
+    builtins: &[String],
+) -> String {
     let tools: Vec<_> = tools
         .iter()
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "schema": tool.input_schema }))
         .collect();
     let host = json!({ "url": endpoint.url, "token": endpoint.token, "system": system.join("\n\n"), "tools": tools,
-        "unbounded": api == ModelApi::ChatCompletions });
+        "builtins": builtins, "unbounded": api == ModelApi::ChatCompletions });
     // JSON is an expression of the language as it stands.
     format!("const host = {host}\n{SCRIPT}")
 }
@@ -32,11 +38,11 @@ let failed
 const calling = new Set()
 
 // Asked in pieces: the runtime ends any request after 300 seconds, whatever it is told, and a tool may take longer.
-async function call(tool, args, context) {
+async function ask(what, signal) {
   const headers = { authorization: `Bearer ${host.token}`, "content-type": "application/json" }
-  const body = JSON.stringify({ tool, args, message: context.messageID, call: context.callID })
+  const body = JSON.stringify(what)
   for (;;) {
-    const response = await fetch(host.url, { method: "POST", headers, body, signal: context.abort })
+    const response = await fetch(host.url, { method: "POST", headers, body, signal })
     if (response.status === 202) continue
     if (!response.ok) throw new Error(`This call was not run: the host answered ${response.status}.`)
     return response.json()
@@ -50,7 +56,7 @@ export default async () => {
       description,
       args: schema.properties ?? {},
       async execute(args, context) {
-        const answer = await call(name, args, context)
+        const answer = await ask({ tool: name, args, message: context.messageID, call: context.callID }, context.abort)
         if (answer.end_turn) over = true
         if (answer.is_error) throw new Error(answer.text)
         whole.set(context.callID, answer.text)
@@ -64,6 +70,20 @@ export default async () => {
     async "tool.definition"(input, output) {
       const spec = host.tools.find((tool) => tool.name === input.toolID)
       if (spec) output.jsonSchema = spec.schema
+    },
+    // Behind this a tool of its own runs: whatever goes wrong here is told to the model in its place.
+    async "tool.execute.before"(input, output) {
+      // The host is asked by the first when it is called; the second only says what was wrong with a call.
+      if (host.tools.some((tool) => tool.name === input.tool) || input.tool === "invalid") return
+      if (!host.builtins.includes(input.tool)) throw new Error("This call was not run: the tool is not offered here.")
+      // Made anew each time: a provider may give two calls one id.
+      const asking = crypto.randomUUID()
+      const answer = await ask({ tool: input.tool, args: output.args, asking, call: input.callID })
+      if (answer.run !== true) throw new Error(answer.text ?? "This call was not run.")
+    },
+    // A command needs none of what the program itself is told.
+    async "shell.env"(input, output) {
+      for (const name of ["OPENCODE_SERVER_PASSWORD", "OPENCODE_CONFIG_CONTENT"]) output.env[name] = ""
     },
     // A long text was cut to its beginning and put into a file that no record has; texts are bounded when they are recorded.
     async "tool.execute.after"(input, output) {
@@ -110,7 +130,8 @@ mod tests {
     fn a_tool_is_written_into_the_script_as_data_and_cannot_leave_its_string() {
         let nasty = "\"; throw 1; //\n`${x}`";
         let spec = ToolSpec { name: "t".to_owned(), description: nasty.to_owned(), input_schema: json!({}) };
-        let script = script(&Endpoint { url: "http://127.0.0.1:1/", token: "tok" }, ModelApi::Messages, &[], &[spec]);
+        let script =
+            script(&Endpoint { url: "http://127.0.0.1:1/", token: "tok" }, ModelApi::Messages, &[], &[spec], &[]);
         let (first, _) = script.split_once('\n').unwrap();
         let host: serde_json::Value = serde_json::from_str(first.strip_prefix("const host = ").unwrap()).unwrap();
         assert_eq!(host["tools"][0]["description"], nasty);

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::callback::Callback;
-use super::calls::{Barrier, Offered};
+use super::calls::{Barrier, Cut, Offered};
 use super::ids;
 use super::json::at;
 use super::launch::Launch;
@@ -42,7 +42,8 @@ impl OpenCodeSession {
     pub(super) fn new(admission: Admission, seat: Seat) -> Result<Self, AdapterError> {
         let mirror = Mirror::open(seat.journal.clone())
             .map_err(|error| AdapterError::new(AdapterErrorKind::History, error.to_string()))?;
-        let offered = Offered::new(seat.tools.clone(), mirror.clone());
+        let builtins = admission.plan().builtins.clone();
+        let offered = Offered::new(seat.tools.clone(), mirror.clone(), builtins);
         Ok(Self { admission, seat, mirror, offered, server: None, identity: None })
     }
 
@@ -63,7 +64,7 @@ impl OpenCodeSession {
             .map_err(|error| spawn_error(format!("the endpoint for OpenCode's tools cannot be opened: {error}")))?;
         let specs = self.offered.specs();
         let endpoint = Endpoint { url: &callback.url, token: &token };
-        let plugin = plugin::script(&endpoint, *api, &checked.plan.system, specs);
+        let plugin = plugin::script(&endpoint, *api, &checked.plan.system, specs, &checked.plan.builtins);
         let launch = Launch {
             home: &self.seat.dirs.home,
             tmp: &self.seat.dirs.tmp,
@@ -73,6 +74,7 @@ impl OpenCodeSession {
             key,
             system: &checked.plan.system,
             tools: specs.iter().map(|spec| spec.name.as_str()).collect(),
+            builtins: &checked.plan.builtins,
             password: &password,
             plugin: &plugin,
         };
@@ -147,6 +149,7 @@ impl OpenCodeSession {
         }
         // The records decide; what is lost here is asked for again.
         let _ = self.mirror.mirror(Durability::Synced).await;
+        let _ = self.offered.record_ends(if aborts { Cut::Aborted } else { Cut::Nothing }).await;
         self.mirror.detach();
         let ended = server.end().await;
         // It has no other end: forced is only what could not be ended.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::api::{Api, Status};
-use super::calls::Offered;
+use super::calls::{Cut, Offered};
 use super::mirror::Mirror;
 use super::server::Server;
 use super::timeline::{Standing, Timeline};
@@ -91,9 +91,17 @@ impl Running<'_> {
         self.place(&api).await?;
         let (mut placings, mut placed) = (1, Instant::now());
         let (mut idle_since, mut changed, mut seen) = (None::<Instant>, Instant::now(), (0, 0));
+        let mut was_idle = false;
         let mut aborted: Option<(Aborted, Instant)> = None;
         loop {
             let look = self.look().await?;
+            // A look that began when the program was idle shows every end there will be.
+            let cut = match &aborted {
+                Some(_) if was_idle => Cut::Aborted,
+                None if was_idle => Cut::Idle,
+                _ => Cut::Nothing,
+            };
+            self.offered.record_ends(cut).await?;
             let calls = self.offered.standing();
             if let Some(restart) = calls.lost {
                 return Err(unwind(restart));
@@ -111,6 +119,7 @@ impl Running<'_> {
             }
             let status = self.status(&api).await?;
             let idle = status == Status::Idle;
+            was_idle = idle && look.taken;
             if idle && look.taken && quiet {
                 if let Some((why, _)) = &aborted {
                     return Ok(self.over(why, level));

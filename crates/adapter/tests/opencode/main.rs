@@ -3,6 +3,7 @@
 // Reason: a test says what is wrong by failing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod builtins;
 mod ends;
 mod harness;
 mod programs;
