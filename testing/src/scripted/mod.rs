@@ -42,7 +42,7 @@ mod seen;
 mod server;
 mod wire;
 
-pub use seen::SeenRequest;
+pub use seen::{Before, SeenRequest};
 
 use std::fs::File;
 use std::io;
@@ -103,6 +103,18 @@ impl ScriptedModel {
     /// # Errors
     /// The port is taken, or there is no thread to be had.
     pub fn start_with(script: Script, options: Options) -> io::Result<Self> {
+        Self::serve(script, options, None)
+    }
+
+    /// Starts a server on a free port that asks `before` ahead of each request that asks the model.
+    ///
+    /// # Errors
+    /// No port or no thread to be had.
+    pub fn start_behind(script: Script, before: Arc<dyn Before>) -> io::Result<Self> {
+        Self::serve(script, Options::default(), Some(before))
+    }
+
+    fn serve(script: Script, options: Options, before: Option<Arc<dyn Before>>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -111,7 +123,7 @@ impl ScriptedModel {
             let _in_runtime = runtime.enter();
             tokio::net::TcpListener::from_std(listener)?
         };
-        let book = Arc::new(Book::new(script, options.log));
+        let book = Arc::new(Book::new(script, options.log, before));
         let (stop, stopped) = oneshot::channel();
         let served = Arc::clone(&book);
         let thread = std::thread::Builder::new().name("scripted-model".to_owned()).spawn(move || {

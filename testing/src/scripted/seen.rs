@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use hyper::header::HeaderMap;
 use serde::Serialize;
@@ -14,6 +15,13 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::script::{Conversation, NoStep, Script, Served};
+
+/// Stands before the model, as a host's proxy does: asked of each request that asks the model, before it is served.
+#[async_trait]
+pub trait Before: Send + Sync {
+    /// Lets it through, or answers why not: the request then gets a status 403 and no step of the script.
+    async fn admit(&self, body: &[u8]) -> Result<(), String>;
+}
 
 /// A request as it arrived. Its JSON is a line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,9 +76,9 @@ impl SeenRequest {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Book {
     pages: Mutex<Pages>,
+    before: Option<Arc<dyn Before>>,
     /// Requests that asked the model.
     count: watch::Sender<usize>,
 }
@@ -83,8 +91,16 @@ struct Pages {
 }
 
 impl Book {
-    pub(super) fn new(script: Script, log: Option<File>) -> Self {
-        Self { pages: Mutex::new(Pages { script, seen: Vec::new(), log }), count: watch::Sender::new(0) }
+    pub(super) fn new(script: Script, log: Option<File>, before: Option<Arc<dyn Before>>) -> Self {
+        Self { pages: Mutex::new(Pages { script, seen: Vec::new(), log }), before, count: watch::Sender::new(0) }
+    }
+
+    /// Asks who stands before the model.
+    pub(super) async fn admit(&self, body: &Value) -> Result<(), String> {
+        match &self.before {
+            Some(before) => before.admit(body.to_string().as_bytes()).await,
+            None => Ok(()),
+        }
     }
 
     /// Serves a request its step and keeps it.
@@ -117,6 +133,12 @@ impl Book {
     /// A panic elsewhere leaves the pages whole: nothing here is half done between two calls.
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Book {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Book").field("pages", &self.pages).finish_non_exhaustive()
     }
 }
 

@@ -21,7 +21,7 @@ use super::messages::{self, Messages};
 use super::responses::{Compaction, Responses};
 use super::seen::{Book, SeenRequest};
 use super::wire::{Asked, Wire, unique};
-use crate::script::{Served, Step};
+use crate::script::{Conversation, Served, Step};
 
 /// Accepts until dropped; dropping it closes every connection.
 pub(super) async fn accept(listener: TcpListener, book: Arc<Book>) {
@@ -87,6 +87,10 @@ async fn ask(seen: SeenRequest, book: &Book, wire: &dyn Wire) -> Response<Answer
     if !seen.body.is_object() {
         return free(seen, book, 400, &wire.error(400, "the body is not a JSON object"));
     }
+    if let Err(why) = book.admit(&seen.body).await {
+        // The status with which harnesses are refused: they try none of the others once only.
+        return free(seen, book, 403, &wire.error(403, &why));
+    }
     let talk = wire.conversation(&seen.body);
     let stream = seen.body.get("stream") == Some(&Value::Bool(true));
     let (body, credential) = (seen.body.clone(), seen.credential());
@@ -110,6 +114,23 @@ async fn ask(seen: SeenRequest, book: &Book, wire: &dyn Wire) -> Response<Answer
         response.headers_mut().insert("x-echo-authorization", value);
     }
     response
+}
+
+/// The API a path belongs to.
+fn wire_of(path: &str) -> &'static dyn Wire {
+    match path.split('?').next().unwrap_or_default() {
+        "/v1/chat/completions" => &Chat,
+        path if path.starts_with("/v1/responses") => &Responses,
+        _ => &Messages,
+    }
+}
+
+impl SeenRequest {
+    /// The request as a script sees it, whatever API it came by. Empty for one that asked no model.
+    #[must_use]
+    pub fn conversation(&self) -> Conversation {
+        if self.asks_model { wire_of(&self.path).conversation(&self.body) } else { Conversation::default() }
+    }
 }
 
 fn refusal(wire: &dyn Wire, status: u16, step: &Step, echo: Option<&str>) -> Response<Answer> {

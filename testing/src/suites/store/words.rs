@@ -1,6 +1,5 @@
 //! What the cases write and how they look at it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,29 +11,6 @@ use agentrun_kernel::{
 /// How long a case waits for what must come by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a case saw that must not be, in words.
-#[derive(Debug)]
-pub(super) struct Failure(pub(super) String);
-
-/// What a case answers: figures for its line of the report.
-pub(super) type Answer = Result<String, Failure>;
-
-// `Failure` is no `Error` itself, so that every error of the store's becomes one with `?`.
-impl<E: std::error::Error> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self(format!("unexpected error: {error}"))
-    }
-}
-
-/// Fails the case with what was seen, unless the condition holds.
-macro_rules! ensure {
-    ($condition:expr, $($seen:tt)+) => {
-        if !$condition {
-            return Err($crate::suites::store::words::Failure(format!($($seen)+)));
-        }
-    };
-}
-
 /// Fails the case unless the answer is this refusal.
 macro_rules! refused {
     ($answer:expr, $pattern:pat $(if $guard:expr)?) => {
@@ -42,7 +18,7 @@ macro_rules! refused {
             $pattern $(if $guard)? => {}
             other => {
                 let seen = other.map(|_| "done");
-                return Err($crate::suites::store::words::Failure(format!(
+                return Err($crate::suites::failure::Failure(format!(
                     "expected {}, answered {seen:?}",
                     stringify!($pattern)
                 )));
@@ -51,15 +27,13 @@ macro_rules! refused {
     };
 }
 
-pub(super) use {ensure, refused};
+pub(super) use refused;
+
+pub(super) use crate::suites::failure::{Answer, Failure, ensure, same};
 
 /// An ability's own failure, which is not the store's.
 pub(super) fn rigged(done: Result<(), String>) -> Result<(), Failure> {
     done.map_err(|why| Failure(format!("the test rig itself failed: {why}")))
-}
-
-pub(super) fn same<T: PartialEq + fmt::Debug>(seen: T, due: T, what: &str) -> Result<(), Failure> {
-    if seen == due { Ok(()) } else { Err(Failure(format!("{what}: seen {seen:?}, due {due:?}"))) }
 }
 
 pub(super) fn key(name: &str) -> Result<SessionKey, Failure> {
