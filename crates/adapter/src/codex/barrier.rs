@@ -11,10 +11,9 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::history::is_rollout;
+use super::index::Index;
 use super::launch::{HOME_FOLDER, WRITE_STDIN};
-use super::rollout::{
-    Mend, Rollout, Sent, call_of, holds_call, holds_message, holds_response_of, holds_results, output_of, results_of,
-};
+use super::rollout::{Mend, Rollout, Sent};
 use crate::calls::{self, CallBarrier};
 use crate::journal::{Journal, JournalError, Tail};
 use crate::seat::{RequestBarrier, Seat};
@@ -41,6 +40,8 @@ struct Now {
     stream: Option<String>,
     /// The message of the turn that runs.
     message: Option<String>,
+    /// What the rollout held when it was last looked at.
+    index: Index,
 }
 
 impl RolloutBarrier {
@@ -111,7 +112,9 @@ impl RolloutBarrier {
         let stream = self.stream().ok_or(JournalError::TimedOut(Duration::ZERO))?;
         let found = Mutex::new(None);
         let tail = self.journal.barrier(&stream, PATIENCE, |bytes| {
-            let made = call_of(bytes, call).map(|made| (made.name, made.arguments, results_of(bytes, call)));
+            let index = &mut self.now().index;
+            index.follow(bytes);
+            let made = index.call(bytes, call).map(|made| (made.name, made.arguments, index.results(call)));
             let seen = made.is_some();
             *found.lock().unwrap_or_else(PoisonError::into_inner) = made;
             seen
@@ -125,7 +128,9 @@ impl RolloutBarrier {
         let stream = self.stream().ok_or(JournalError::TimedOut(Duration::ZERO))?;
         let found = Mutex::new(None);
         let tail = self.journal.barrier(&stream, A_DAY, |bytes| {
-            let output = output_of(bytes, call, ordinal);
+            let index = &mut self.now().index;
+            index.follow(bytes);
+            let output = index.output(bytes, call, ordinal);
             let seen = output.is_some();
             *found.lock().unwrap_or_else(PoisonError::into_inner) = output;
             seen
@@ -137,7 +142,7 @@ impl RolloutBarrier {
     /// Waits until the response that made the call came whole, or for the patience of a barrier: then it was cut.
     pub(super) async fn response_of(&self, call: &str) {
         // What comes of the wait is the same: the turn ends, and what is there is mirrored.
-        drop(self.wait(|bytes| holds_response_of(bytes, call)).await);
+        drop(self.wait(|index| index.holds_response_of(call)).await);
     }
 
     /// Mirrors what is there.
@@ -191,6 +196,8 @@ impl RolloutBarrier {
             }
         });
         let put = put.await.unwrap_or_else(|lost| Err(std::io::Error::other(lost)));
+        // Behind the cut other lines may stand now.
+        self.now().index = Index::default();
         put.map_err(|error| JournalError::Io { path, error })
     }
 
@@ -199,8 +206,13 @@ impl RolloutBarrier {
         tokio::fs::read(&path).await.map_err(|error| JournalError::Io { path, error })
     }
 
-    async fn wait(&self, seen: impl Fn(&[u8]) -> bool + Send) -> Result<Tail, JournalError> {
+    async fn wait(&self, seen: impl Fn(&Index) -> bool + Send) -> Result<Tail, JournalError> {
         let stream = self.stream().ok_or(JournalError::TimedOut(Duration::ZERO))?;
+        let seen = |bytes: &[u8]| {
+            let index = &mut self.now().index;
+            index.follow(bytes);
+            seen(index)
+        };
         self.journal.barrier(&stream, PATIENCE, seen).await
     }
 }
@@ -209,14 +221,11 @@ impl RolloutBarrier {
 impl CallBarrier for RolloutBarrier {
     async fn before_call(&self, call: &str) -> Result<(Tail, u32), JournalError> {
         let ordinal = Mutex::new(0);
-        let seen = |bytes: &[u8]| {
-            let holds = holds_call(bytes, call);
-            if holds {
-                *ordinal.lock().unwrap_or_else(PoisonError::into_inner) = results_of(bytes, call);
-            }
-            holds
-        };
-        let tail = self.wait(seen).await?;
+        let tail = self.wait(|index| {
+            *ordinal.lock().unwrap_or_else(PoisonError::into_inner) = index.results(call);
+            index.holds_call(call)
+        });
+        let tail = tail.await?;
         let ordinal = *ordinal.lock().unwrap_or_else(PoisonError::into_inner);
         Ok((tail, ordinal))
     }
@@ -228,8 +237,9 @@ impl RequestBarrier for RolloutBarrier {
         let message = self.now().message.clone();
         let Sent { results, calls } = Sent::read(body);
         let tail = self
-            .wait(move |bytes| {
-                message.as_deref().is_none_or(|id| holds_message(bytes, id)) && holds_results(bytes, &results)
+            .wait(move |index| {
+                let answered = results.iter().all(|id| index.results(id) > 0);
+                answered && message.as_deref().is_none_or(|id| index.holds_message(id))
             })
             .await?;
         // A call of a tool nobody offered reaches no one: the program answers it by itself. It shows here, before more is paid for it.

@@ -29,8 +29,9 @@ struct Line {
     what: What,
 }
 
+/// What a line says.
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+pub(super) enum What {
     Meta {
         thread: String,
     },
@@ -78,14 +79,15 @@ pub(super) struct Call {
     custom: bool,
 }
 
+/// A line as it stands.
 #[derive(Deserialize)]
-struct Raw {
+pub(super) struct Raw {
     #[serde(default)]
     timestamp: Value,
     #[serde(rename = "type")]
-    kind: String,
+    pub(super) kind: String,
     #[serde(default)]
-    payload: Map<String, Value>,
+    pub(super) payload: Map<String, Value>,
 }
 
 impl Rollout {
@@ -97,7 +99,7 @@ impl Rollout {
                 it.excess = true;
                 break;
             };
-            if let Ok(raw) = serde_json::from_slice::<Raw>(text) {
+            if let Some(raw) = raw(text) {
                 it.timestamp = raw.timestamp;
                 it.lines.push(Line { at: it.end, what: what(&raw.kind, &raw.payload) });
             }
@@ -260,11 +262,11 @@ impl Rollout {
     }
 }
 
-fn text<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
+pub(super) fn text<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
     value.get(name).and_then(Value::as_str)
 }
 
-fn what(kind: &str, payload: &Map<String, Value>) -> What {
+pub(super) fn what(kind: &str, payload: &Map<String, Value>) -> What {
     let part = |name: &str| payload.get(name).and_then(Value::as_str);
     let own = |name: &str| part(name).map(str::to_owned);
     match (kind, part("type").unwrap_or_default()) {
@@ -375,79 +377,9 @@ impl Mend {
     }
 }
 
-/// Whether the bytes hold the call `id` as the model made it.
-pub(super) fn holds_call(bytes: &[u8], id: &str) -> bool {
-    naming(bytes, id).any(|what| matches!(what, What::ModelItem { call: Some(call), .. } if call.id == id))
-}
-
-/// The newest call of this id.
-pub(super) fn call_of(bytes: &[u8], id: &str) -> Option<Call> {
-    let calls = naming(bytes, id).filter_map(|what| match what {
-        What::ModelItem { call: Some(call), .. } if call.id == id => Some(call),
-        _ => None,
-    });
-    calls.last()
-}
-
-/// The text of the result behind the first `ordinal` ones of this id.
-pub(super) fn output_of(bytes: &[u8], id: &str, ordinal: u32) -> Option<String> {
-    let mut outputs = naming_raw(bytes, id)
-        .filter(|raw| matches!(what(&raw.kind, &raw.payload), What::Output { call } if call == id));
-    let output = outputs.nth(usize::try_from(ordinal).ok()?)?.payload.remove("output")?;
-    Some(match output {
-        Value::String(text) => text,
-        Value::Array(parts) => parts.iter().filter_map(|part| text(part, "text")).collect::<Vec<_>>().join("\n"),
-        other => other.to_string(),
-    })
-}
-
-/// Whether the bytes hold a result of every call in `ids`.
-pub(super) fn holds_results(bytes: &[u8], ids: &[String]) -> bool {
-    ids.iter().all(|id| results_of(bytes, id) > 0)
-}
-
-/// How many results the bytes hold for `id`.
-pub(super) fn results_of(bytes: &[u8], id: &str) -> u32 {
-    let results = naming(bytes, id).filter(|what| matches!(what, What::Output { call } if call == id)).count();
-    u32::try_from(results).unwrap_or(u32::MAX)
-}
-
-/// Whether the bytes hold our message `id`.
-pub(super) fn holds_message(bytes: &[u8], id: &str) -> bool {
-    naming(bytes, id).any(|what| matches!(what, What::Taken { message } if message.as_deref() == Some(id)))
-}
-
-/// Whether the response that made the newest call `id` came whole.
-pub(super) fn holds_response_of(bytes: &[u8], id: &str) -> bool {
-    let mut whole = false;
-    for line in bytes.split(|byte| *byte == b'\n') {
-        match parsed(line) {
-            Some(What::ModelItem { call: Some(call), .. }) if call.id == id => whole = false,
-            Some(What::Response { .. }) => whole = true,
-            _ => {}
-        }
-    }
-    whole
-}
-
-/// What the lines say in which `needle` stands somewhere; only those are parsed, so that a barrier over a long history stays cheap.
-fn naming<'a>(bytes: &'a [u8], needle: &str) -> impl Iterator<Item = What> + use<'a> {
-    naming_raw(bytes, needle).map(|raw| what(&raw.kind, &raw.payload))
-}
-
-fn naming_raw<'a>(bytes: &'a [u8], needle: &str) -> impl Iterator<Item = Raw> + use<'a> {
-    let needle = needle.as_bytes().to_vec();
-    // A line that is still being written is not there yet: it is not mirrored either.
-    bytes
-        .split_inclusive(|byte| *byte == b'\n')
-        .filter_map(|line| line.strip_suffix(b"\n"))
-        .filter(move |line| !needle.is_empty() && line.windows(needle.len()).any(|window| window == needle))
-        .filter_map(|line| serde_json::from_slice(line).ok())
-}
-
-fn parsed(line: &[u8]) -> Option<What> {
-    let raw = serde_json::from_slice::<Raw>(line).ok()?;
-    Some(what(&raw.kind, &raw.payload))
+/// A line's parts, if it is a message.
+pub(super) fn raw(line: &[u8]) -> Option<Raw> {
+    serde_json::from_slice(line).ok()
 }
 
 /// What a model request says of the history: it may be paid only once the history says it too.

@@ -1,5 +1,5 @@
 //! One turn: hears the program, answers what it asks, and knows when it is idle. Calls run in tasks, so that the program is heard while
-//! they do, and a barrier that waits holds up only its own call.
+//! they do, and a barrier that waits holds up only its own call. They end with the turn; what they asked the host for goes on there.
 //!
 //! ```text
 //!  item/tool/call ─► rollout holds it ─► [native tail, intent] ─► runs ─► answered          (accepted submit: not answered)
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use agentrun_kernel::{Outcome, OutcomeEnd, Restart, StopLevel, StopSignal};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::barrier::RolloutBarrier;
@@ -73,9 +73,8 @@ pub(super) struct Running<'a> {
     /// The program's id of it, once it was told.
     turn: Option<String>,
     ended: Option<TurnEnded>,
-    done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
-    /// Tasks whose answer has not come.
-    in_flight: usize,
+    /// One for each call. Those that wait for a result to be written would hold the session's records behind a turn that was cut.
+    tasks: JoinSet<Done>,
     /// The model is asked, or answers.
     streaming: bool,
     /// Calls that were asked for and not answered: any result the history shows for one was made up.
@@ -109,8 +108,7 @@ impl<'a> Running<'a> {
             silence,
             turn: None,
             ended: None,
-            done: mpsc::unbounded_channel(),
-            in_flight: 0,
+            tasks: JoinSet::new(),
             streaming: true,
             unanswered,
             withheld: false,
@@ -127,7 +125,7 @@ impl<'a> Running<'a> {
         let mut heard = Instant::now();
         let mut over = None;
         loop {
-            let quiet = self.in_flight == 0;
+            let quiet = self.tasks.is_empty();
             if quiet && !self.last_calls.is_empty() {
                 return Ok(Ended::Delivered(self.last_calls));
             }
@@ -158,10 +156,10 @@ impl<'a> Running<'a> {
                         over = heard.checked_add(BEHIND);
                     }
                 }
-                Some(done) = self.done.1.recv() => {
+                Some(done) = self.tasks.join_next() => {
                     heard = Instant::now();
-                    self.in_flight = self.in_flight.saturating_sub(1);
-                    self.settle(done).await?;
+                    let lost = |error: JoinError| (AdapterErrorKind::Protocol, format!("the task of a call was lost: {error}"));
+                    self.settle(done.map_err(lost)?).await?;
                 }
                 _ = rises.reached(above(level)) => {}
                 () = until(over) => {}
@@ -185,7 +183,7 @@ impl<'a> Running<'a> {
                 if let Some((request, call)) = self.denied.remove(&id) {
                     self.unanswered.remove(&call);
                     self.answer(&request, wire::decision(false)).await;
-                    self.streaming = self.in_flight == 0;
+                    self.streaming = self.tasks.is_empty();
                 }
             }
             Line::TurnStarted { turn } => self.turn = Some(turn),
@@ -216,15 +214,6 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn spawn(&mut self, task: impl Future<Output = Done> + Send + 'static) {
-        self.in_flight = self.in_flight.saturating_add(1);
-        let done = self.done.0.clone();
-        tokio::spawn(async move {
-            // The turn may have ended meanwhile; the outcome is recorded by whom the host's call belongs to.
-            let _ = done.send(task.await);
-        });
-    }
-
     async fn asked(&mut self, request: Value, asked: Asked) {
         if let Asked::Other(what) = &asked {
             self.program.child.tell(&wire::decline(&request, what)).await;
@@ -242,14 +231,14 @@ impl<'a> Running<'a> {
         match asked {
             Asked::Tool(ToolCalled { call_id: call, tool, arguments }) => {
                 let calls = self.calls.clone();
-                self.spawn(async move {
+                self.tasks.spawn(async move {
                     let answer = calls.call(&call, &tool, arguments).await;
                     Done::Called { request, call, answer }
                 });
             }
             Asked::Approval(Approval { item_id: call }) => {
                 let (calls, rollout) = (self.calls.clone(), self.rollout.clone());
-                self.spawn(async move {
+                self.tasks.spawn(async move {
                     let observed = observe(&calls, &rollout, &call).await;
                     Done::Observed { request, call, observed }
                 });
@@ -265,7 +254,7 @@ impl<'a> Running<'a> {
                     // Answered, the program would ask the model once more. What the response still holds is waited for.
                     let (rollout, made) = (self.rollout.clone(), call.clone());
                     self.last_calls.push((call, text));
-                    self.spawn(async move {
+                    self.tasks.spawn(async move {
                         rollout.response_of(&made).await;
                         Done::Whole
                     });
@@ -273,7 +262,7 @@ impl<'a> Running<'a> {
                 Answer::Text { text, is_error, .. } => {
                     self.unanswered.remove(&call);
                     self.answer(&request, wire::tool_result(&text, is_error)).await;
-                    self.streaming = self.in_flight == 0;
+                    self.streaming = self.tasks.is_empty();
                 }
                 Answer::Withhold => self.withheld = true,
             },
@@ -282,7 +271,7 @@ impl<'a> Running<'a> {
                     self.unanswered.remove(&call);
                     self.answer(&request, wire::decision(true)).await;
                     let rollout = self.rollout.clone();
-                    self.spawn(async move {
+                    self.tasks.spawn(async move {
                         let ran = match rollout.output_of(&call, ordinal).await {
                             Ok(text) => {
                                 let outcome = Outcome::new(effect.key().clone(), OutcomeEnd::Ok, text);
@@ -302,7 +291,7 @@ impl<'a> Running<'a> {
             },
             Done::Ran(ran) => {
                 ran?;
-                self.streaming = self.in_flight == 0;
+                self.streaming = self.tasks.is_empty();
             }
             Done::Whole => {}
         }

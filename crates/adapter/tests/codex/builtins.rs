@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, sweep};
 use agentrun_adapter::{RefusalKind, TurnEnd};
+use agentrun_kernel::{StopLevel, Why};
 use agentrun_testing::script::Step;
 use serde_json::json;
 
@@ -144,6 +145,28 @@ async fn b21_a_command_that_left_for_a_session_of_its_own_ends_with_the_program(
     tokio::time::timeout(Duration::from_secs(60), gone).await.expect("it outlived the program");
     let left = sweep(&marker, Epochs::UpTo, Duration::from_secs(20)).await.unwrap();
     assert!(left.is_empty(), "left running: {left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b53_a_command_that_is_cut_has_no_outcome_and_nobody_waits_for_one_behind_the_turn() {
+    let command = json!({"cmd": "touch begun; sleep 300", "yield_time_ms": 30_000});
+    let rig = Rig::new(vec![calls(&[("exec_command", command)])]).with_builtins(&["exec_command"]);
+    let mut owner = rig.own(Work::Answers, &[]).await;
+    let turn = owner.place("look").await;
+    let stop = owner.stop.clone();
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        while !rig.workspace.path().join("begun").exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        stop.raise(StopLevel::Kill, Why::Host);
+    });
+    assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Kill));
+    // Holds that nothing of the turn has the session's records any more.
+    owner.close().await;
+    assert_eq!(rig.outcomes().await, [], "it may have partly run: the next owner decides");
+    let owner = rig.own(Work::Answers, &[]).await;
+    assert_eq!(owner.survey.open_calls.len(), 1);
+    rig.assert_valid().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
