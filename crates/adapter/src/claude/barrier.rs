@@ -60,13 +60,13 @@ impl TranscriptBarrier {
         }
     }
 
-    /// Cuts a take-up that failed off the transcript, in the records first: then the turn can be taken up again.
-    pub(super) async fn cut_failed_take_up(&self, drive: &Drive) -> Result<(), JournalError> {
+    /// Cuts an end from which the program takes up nothing off the transcript, in the records first: then the turn can be taken up.
+    pub(super) async fn cut_what_is_not_taken_up(&self, drive: &Drive) -> Result<(), JournalError> {
         let Some(stream) = self.stream().await else { return Ok(()) };
         let path = self.journal.home().join(stream);
         let io = |error| JournalError::Io { path: path.clone(), error };
         let bytes = tokio::fs::read(&path).await.map_err(io)?;
-        let Some(offset) = Transcript::read(&bytes).failed_take_up() else { return Ok(()) };
+        let Some(offset) = Transcript::read(&bytes).not_taken_up() else { return Ok(()) };
         let cut = NativeWrite { stream: stream.to_owned(), offset, bytes: Arc::from([]) };
         drive.append(Batch::of([Body::Native(cut)]), None).await?;
         let file = tokio::fs::OpenOptions::new().write(true).open(&path).await.map_err(io)?;

@@ -166,7 +166,7 @@ impl AdapterSession for ClaudeSession {
             self.end(child, Duration::ZERO).await;
         }
         if takes_up {
-            let cut = self.transcript.cut_failed_take_up(&self.seat.drive).await;
+            let cut = self.transcript.cut_what_is_not_taken_up(&self.seat.drive).await;
             cut.map_err(|error| match error {
                 JournalError::Drive(error) => not_placed(error),
                 other => AdapterError::new(AdapterErrorKind::History, other.to_string()),

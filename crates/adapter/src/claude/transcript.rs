@@ -28,6 +28,10 @@ enum What {
         meta: bool,
     },
     Results(Vec<String>),
+    /// The program's answer to a call that an interrupt cut: that a person rejected it, which nobody did.
+    Rejected(Vec<String>),
+    /// The program's note on an interrupt, at the end of what it cut.
+    Interrupted,
     Assistant {
         message: String,
         calls: Vec<Call>,
@@ -59,7 +63,7 @@ pub(super) struct Transcript {
     links: Vec<Link>,
     /// Where the next line belongs: behind the last whole line.
     end: u64,
-    /// Something torn stands behind `end`.
+    /// Something that is not to stay stands behind `end`: it is torn, or the program's word that the turn was interrupted.
     torn: bool,
     /// The last whole line lacks its newline.
     open_line: bool,
@@ -74,6 +78,8 @@ struct Raw {
     is_sidechain: bool,
     is_meta: bool,
     is_api_error_message: bool,
+    row_source: String,
+    tool_denial_kind: String,
     prompt_id: Option<String>,
     message: RawMessage,
     attachment: RawAttachment,
@@ -117,7 +123,25 @@ impl Transcript {
             }
             at = next;
         }
+        it.leave_out_the_interrupt();
         it
+    }
+
+    /// A turn that was interrupted is not over: its calls have what the records say, and a next owner takes it up. The program wrote down that
+    /// a person ended it, and would take up nothing: so that end is read as a torn line is, as nothing.
+    fn leave_out_the_interrupt(&mut self) {
+        let mut from = None;
+        for (place, link) in self.links.iter().enumerate().rev() {
+            match &link.what {
+                What::Interrupted => from = Some(place),
+                What::Rejected(_) if from.is_some() => from = Some(place),
+                What::Other => {}
+                _ => break,
+            }
+        }
+        let Some(first) = from.and_then(|place| self.links.get(place)).map(|link| link.at) else { return };
+        self.links.retain(|link| link.at < first);
+        (self.end, self.torn, self.open_line) = (first, true, false);
     }
 
     /// Ids of every message of ours that the program took, also those it folded into a running turn.
@@ -136,7 +160,7 @@ impl Transcript {
     pub(super) fn results(&self) -> BTreeMap<&str, u32> {
         let mut results = BTreeMap::new();
         for link in &self.links {
-            if let What::Results(ids) = &link.what {
+            if let What::Results(ids) | What::Rejected(ids) = &link.what {
                 for id in ids {
                     *results.entry(id.as_str()).or_insert(0) += 1;
                 }
@@ -151,7 +175,7 @@ impl Transcript {
         for link in &self.links {
             match &link.what {
                 What::Assistant { calls, .. } => open.extend(calls.iter().map(|call| (link, call))),
-                What::Results(ids) => {
+                What::Results(ids) | What::Rejected(ids) => {
                     for id in ids {
                         if let Some(at) = open.iter().position(|(_, call)| call.id == *id) {
                             open.remove(at);
@@ -184,19 +208,20 @@ impl Transcript {
         }
     }
 
-    /// Where a take-up that failed begins: the program's own note on it, with nothing behind it but the words on a failed request. It takes
-    /// up a cut turn only from a history that shows it cut, and such an end it calls done: asked again it goes idle and asks nobody.
-    pub(super) fn failed_take_up(&self) -> Option<u64> {
+    /// Where an end begins from which the program takes up nothing, so that it must be cut off first: its word that the turn was interrupted, or
+    /// a take-up that failed, which is its own note on it with nothing behind it but the words on a failed request. It takes up a cut turn only
+    /// from a history that shows it cut, and such an end it calls done: asked again it goes idle and asks nobody.
+    pub(super) fn not_taken_up(&self) -> Option<u64> {
         let mut failed = false;
         for link in self.links.iter().rev() {
             match &link.what {
                 What::ApiError => failed = true,
                 What::Other => {}
-                What::Message { meta: true } => return failed.then_some(link.at),
-                _ => return None,
+                What::Message { meta: true } if failed => return Some(link.at),
+                _ => break,
             }
         }
-        None
+        self.torn.then_some(self.end)
     }
 
     /// Ids of the responses that are here. One whose calls never arrived does not count: it can still be written whole.
@@ -232,7 +257,13 @@ fn link(value: Map<String, Value>) -> Option<Link> {
     let what = match (raw.kind.as_str(), raw.attachment.kind.as_str()) {
         ("user", _) => {
             let results: Vec<String> = blocks("tool_result").map(|block| text(block, "tool_use_id")).collect();
-            if results.is_empty() { What::Message { meta: raw.is_meta } } else { What::Results(results) }
+            match (results.is_empty(), raw.is_meta) {
+                // A message of ours comes from outside.
+                (true, false) if raw.row_source == "harness" => What::Interrupted,
+                (true, meta) => What::Message { meta },
+                (false, _) if raw.tool_denial_kind == "user-rejected" => What::Rejected(results),
+                (false, _) => What::Results(results),
+            }
         }
         ("assistant", _) if raw.is_api_error_message => What::ApiError,
         ("assistant", _) => {
@@ -366,7 +397,8 @@ pub(super) fn holds_call(bytes: &[u8], id: &str) -> bool {
 /// Whether the bytes hold a result of every call in `ids`.
 pub(super) fn holds_results(bytes: &[u8], ids: &[String]) -> bool {
     ids.iter().all(|id| {
-        lines_naming(bytes, id).any(|link| matches!(link.what, What::Results(results) if results.contains(id)))
+        lines_naming(bytes, id)
+            .any(|link| matches!(link.what, What::Results(held) | What::Rejected(held) if held.contains(id)))
     })
 }
 
@@ -420,7 +452,7 @@ pub(super) fn last_words(bytes: &[u8]) -> Option<String> {
 /// How many results the bytes hold for `id`.
 pub(super) fn results_of(bytes: &[u8], id: &str) -> u32 {
     let results = lines_naming(bytes, id).filter_map(|link| match link.what {
-        What::Results(results) => Some(results.iter().filter(|result| *result == id).count()),
+        What::Results(held) | What::Rejected(held) => Some(held.iter().filter(|result| *result == id).count()),
         _ => None,
     });
     u32::try_from(results.sum::<usize>()).unwrap_or(u32::MAX)

@@ -129,3 +129,41 @@ async fn parallel_calls_are_both_answered_from_the_records() {
         assert!(result_sent(&last, call.call.as_str())["content"].to_string().contains(call.call.as_str()));
     }
 }
+
+/// Interrupts a turn that waits for its model, or for a call of `work`.
+async fn interrupted(rig: &Rig, in_a_call: bool) {
+    let mut owner = rig.own(if in_a_call { Work::Hangs } else { Work::Answers }, &[]).await;
+    let turn = owner.place("do it").await;
+    let (stop, host) = (owner.stop.clone(), owner.host.clone());
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        if in_a_call {
+            host.begun.notified().await;
+        } else {
+            rig.model.wait_for_requests(1).await.unwrap();
+        }
+        stop.raise(StopLevel::Interrupt, Why::Host);
+    });
+    assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Interrupt));
+    drop(host);
+    owner.crash().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b22_a_turn_the_program_wrote_down_as_interrupted_is_taken_up_all_the_same() {
+    for in_a_call in [false, true] {
+        let stalls = Step { stall_after_events: Some(1), ..Step::says("cut") };
+        let first = if in_a_call { calls(&[("work", json!({}))]) } else { stalls };
+        let rig = Rig::new(vec![first, Step::says("done")]);
+        interrupted(&rig, in_a_call).await;
+        let mut owner = rig.own(Work::Answers, &[answer("toolu_work_0", "the recorded text")]).await;
+        go_on(&mut owner).await;
+        assert_eq!(owner.calls(), []);
+        owner.close().await;
+        let requests = rig.model.requests();
+        assert_eq!(requests.len(), 2);
+        assert_eq!((times_sent(&requests[1], "do it"), times_sent(&requests[1], NOTE)), (1, 1));
+        if in_a_call {
+            assert!(result_sent(&requests[1], "toolu_work_0").to_string().contains("the recorded text"));
+        }
+    }
+}
