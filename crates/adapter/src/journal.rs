@@ -14,6 +14,8 @@ use crate::native::{HistoryError, plain};
 
 /// How often a file is looked at while a barrier waits. The harness writes on a timer of its own of about 100 ms.
 const LOOK: Duration = Duration::from_millis(5);
+/// Most bytes of one write: a record has a bound, and what a harness writes between two looks has none.
+const WRITE: usize = 4 * 1024 * 1024;
 
 /// Follows the harness's files under its private home.
 #[derive(Clone, Debug)]
@@ -126,8 +128,10 @@ impl Journal {
             let mut bytes = read_from(&path, offset).await?;
             let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place.saturating_add(1));
             bytes.truncate(whole);
-            if !bytes.is_empty() {
-                writes.push(NativeWrite { stream: (*stream).to_owned(), offset, bytes: Arc::from(bytes) });
+            let mut at = offset;
+            for piece in bytes.chunks(WRITE) {
+                writes.push(NativeWrite { stream: (*stream).to_owned(), offset: at, bytes: Arc::from(piece) });
+                at = at.saturating_add(piece.len() as u64);
             }
         }
         Ok(Tail { writes, _order: Some(order) })

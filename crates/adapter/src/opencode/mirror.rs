@@ -16,7 +16,7 @@ use tokio::sync::MutexGuard;
 
 use super::api::{Api, ApiError};
 use super::json::{at, set};
-use super::timeline::{Event, Line, STREAM, Timeline};
+use super::timeline::{Line, STREAM, Timeline};
 use crate::journal::{Journal, JournalError, Tail};
 use crate::native::HistoryError;
 
@@ -24,8 +24,9 @@ use crate::native::HistoryError;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the log is read while something in it is waited for.
 const LOOK: Duration = Duration::from_millis(15);
-/// Events of one replay request.
+/// Most events of one replay request, and most bytes of it unless one event alone has more: the program reads a request whole.
 const REPLAYED_AT_ONCE: usize = 200;
+const REPLAYED_BYTES: usize = 4 * 1024 * 1024;
 
 /// The log of one session.
 pub(super) struct Mirror {
@@ -72,22 +73,24 @@ impl Mirror {
     pub(super) async fn attach(&self, server: &Api, directory: &str) -> Result<(), ApiError> {
         let project = server.project().await?;
         let bytes = std::fs::read(&self.file).unwrap_or_default();
-        let mut events: Vec<Event> = bytes
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| match serde_json::from_slice(line) {
-                Ok(Line::Event(event)) => Some(event),
-                _ => None,
-            })
-            .collect();
-        for event in &mut events {
+        let (mut events, mut size) = (Vec::new(), 0_usize);
+        for line in bytes.split(|byte| *byte == b'\n') {
+            let Ok(Line::Event(mut event)) = serde_json::from_slice(line) else { continue };
             // Where it is now, not where it was: on another machine, or with another history of the work tree, it is another project.
             if let Some(info) = event.data.get_mut("info").filter(|info| info.get("projectID").is_some()) {
                 set(info, "projectID", project.as_str().into());
                 set(info, "directory", directory.into());
             }
+            let full = events.len() >= REPLAYED_AT_ONCE || size.saturating_add(line.len()) > REPLAYED_BYTES;
+            if full && !events.is_empty() {
+                server.replay(directory, &std::mem::take(&mut events)).await?;
+                size = 0;
+            }
+            size = size.saturating_add(line.len());
+            events.push(event);
         }
-        for events in events.chunks(REPLAYED_AT_ONCE) {
-            server.replay(directory, events).await?;
+        if !events.is_empty() {
+            server.replay(directory, &events).await?;
         }
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
         Ok(())

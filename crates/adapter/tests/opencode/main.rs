@@ -6,8 +6,10 @@
 mod builtins;
 mod ends;
 mod harness;
+mod large;
 mod programs;
 mod recovery;
+mod relay;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod turns;

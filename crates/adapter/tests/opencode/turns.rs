@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use agentrun_adapter::{JournalError, ModelApi, TurnEnd};
-use agentrun_kernel::{Body, StopLevel, Why};
+use agentrun_adapter::{AdapterErrorKind, JournalError, ModelApi, Start, TurnEnd};
+use agentrun_kernel::{Body, Message, StopLevel, Why};
 use agentrun_testing::script::Step;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -77,7 +77,7 @@ async fn an_accepted_submit_ends_the_turn_with_no_further_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_messages_are_two_turns_of_one_program() {
+async fn b38_two_messages_are_two_turns_of_one_program_and_only_the_last_is_ever_resent() {
     let rig = Rig::new(vec![Step::says("one"), Step::says("two")]);
     let mut owner = rig.own(Work::Answers, &[]).await;
     for text in ["first", "second"] {
@@ -85,11 +85,19 @@ async fn two_messages_are_two_turns_of_one_program() {
         assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
         owner.end_turn().await;
     }
-    owner.close().await;
     let requests = rig.model.requests();
     assert_eq!(requests.len(), 2);
     assert_eq!((times_sent(&requests[1], "first"), times_sent(&requests[1], "second")), (1, 1));
     rig.assert_valid().await;
+    // Given an older message once more, the program would run it once more: it is not given it.
+    let older = owner.drive.with_state(|state| {
+        let first = state.messages().next().unwrap();
+        Message::from(&*first.placed)
+    });
+    let turn = owner.turn(Start::Continue(older));
+    let error = owner.session.run_turn(turn).await.unwrap_err();
+    assert!(matches!(error.kind, AdapterErrorKind::History), "{error:?}");
+    assert_eq!(rig.model.requests().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

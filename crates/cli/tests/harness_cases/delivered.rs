@@ -1,5 +1,7 @@
 //! Cases 1 and 2: a node delivers on the real program, and once delivered is answered from its records.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::json;
 
 use crate::harness::{Harness, cases};
@@ -28,6 +30,8 @@ fn c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50(on: Harn
     let ended = Running::to_end(world.run(&model.base_url()));
     let result = ended.delivered(17);
     assert_eq!(marked(&world.session), []);
+    // OpenCode leaves a library of 6 MB at each start; what a harness leaves goes with its folders.
+    assert_eq!(libraries_below(&world.path("")), Vec::<PathBuf>::new());
     assert_eq!(work.runs(), [json!({"weir": "north"})]);
     let requests = model.requests();
     assert!((2..=3).contains(&requests.len()), "{} paid requests", requests.len());
@@ -67,4 +71,10 @@ fn c02_the_same_command_again_gives_the_same_value_and_starts_and_pays_nothing_b
     assert_eq!(Running::to_end(resume).delivered(17), first);
     assert!(!noted.exists());
     world.check();
+}
+
+fn libraries_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    let found = entries.flat_map(|path| if path.is_dir() { libraries_below(&path) } else { vec![path] });
+    found.filter(|path| path.extension().is_some_and(|it| it == "so")).collect()
 }

@@ -50,7 +50,7 @@ pub(crate) const OPENCODE: Harness = Harness {
     key: "OPENAI_API_KEY",
     credential: "authorization",
     model: "gpt-5",
-    shell: None,
+    shell: Some(("bash", "command")),
 };
 
 /// OpenCode on its other API.

@@ -93,6 +93,8 @@ impl World {
                echo $! >>'{pids}'\n\
              fi\n\
              echo $$ >>'{pids}'\n\
+             # Killed before it gave them: a run all the same.\n\
+             [ -n \"$arguments\" ] || arguments=null\n\
              printf '%s\\n' \"$arguments\" >>'{runs}'\n\
              while [ -e '{hold}' ]; do sleep 0.05; done\n\
              echo \"{name} counted 17 herons\"\n",
