@@ -9,6 +9,8 @@
     missing_docs
 )]
 
+#[path = "adapter/mutants.rs"]
+mod mutants;
 #[path = "adapter/subjects.rs"]
 mod subjects;
 

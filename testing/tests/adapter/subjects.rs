@@ -2,7 +2,7 @@
 // Each test file uses its part.
 #![allow(dead_code)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentrun_adapter::AgentAdapter;
@@ -58,6 +58,10 @@ impl Subject for Claude {
 
     fn command(&self, line: &str) -> Option<(String, Map<String, Value>)> {
         Some(("Bash".to_owned(), object(json!({ "command": line }))))
+    }
+
+    fn over(&self, program: &Path) -> Option<Arc<dyn AgentAdapter>> {
+        Some(Arc::new(ClaudeAdapter::over(program)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The adapter itself: what Claude Code can do, and whether a plan can be run on the one that is installed.
 
+use std::path::PathBuf;
+
 use agentrun_kernel::{Built, HarnessVersion, Survey};
 use async_trait::async_trait;
 
@@ -21,6 +23,8 @@ const TOOL_NAME_CHARACTERS: usize = 64;
 pub struct ClaudeAdapter {
     profile: AdapterProfile,
     history: ClaudeHistory,
+    /// Started whatever the environment names.
+    program: Option<PathBuf>,
 }
 
 impl ClaudeAdapter {
@@ -35,7 +39,14 @@ impl ClaudeAdapter {
                 program: Some(&PROGRAM),
             },
             history: ClaudeHistory,
+            program: None,
         }
+    }
+
+    /// The adapter on the program at this absolute path, whatever the environment names; `check` asks it for its version all the same.
+    #[must_use]
+    pub fn over(program: impl Into<PathBuf>) -> Self {
+        Self { program: Some(program.into()), ..Self::new() }
     }
 }
 
@@ -71,7 +82,10 @@ impl AgentAdapter for ClaudeAdapter {
         for tool in &plan.tools {
             check_tool_name(&tool.name)?;
         }
-        let program = PROGRAM.find().await?;
+        let program = match &self.program {
+            Some(path) => PROGRAM.at(path).await?,
+            None => PROGRAM.find().await?,
+        };
         Ok(Checked {
             capabilities: ABILITIES,
             harness: HarnessVersion { name: "claude".to_owned(), version: program.version.to_string() },

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{DriveError, Durability, Message};
+use agentrun_kernel::{DriveError, Durability, Message, StopLevel, StopSignal};
 use async_trait::async_trait;
 use serde::Deserialize as _;
 
@@ -51,8 +51,9 @@ impl ClaudeSession {
         Ok(Self { admission, seat, transcript, restored, offered: Arc::new(offered), child: None, identity: None })
     }
 
-    /// Starts the program and waits until it answers `initialize`. Answers what it said before that and is still to be heard.
-    async fn start(&mut self, entry: Entry<'_>) -> Result<(Dialogue, Vec<Line>), AdapterError> {
+    /// Starts the program and waits until it answers `initialize`. Answers what it said before that and is still to be heard; a stop that came
+    /// first ends the program.
+    async fn start(&mut self, entry: Entry<'_>, mut stop: StopSignal) -> Result<Started, AdapterError> {
         let checked = self.admission.checked();
         let ModelEndpoint::Http { base_url, key, .. } = &self.seat.model else {
             return Err(AdapterError::new(
@@ -80,7 +81,13 @@ impl ClaudeSession {
             Dialogue::start(&spawn).map_err(|error| AdapterError::new(AdapterErrorKind::Spawn, error.to_string()))?;
         let tools = self.offered.tools();
         child.tell(&wire::initialize(INITIALIZE, &checked.plan.system, &tools)).await;
-        let answered = tokio::time::timeout(START_DEADLINE, initialized(&mut child, &tools)).await;
+        let answered = tokio::select! {
+            answered = tokio::time::timeout(START_DEADLINE, initialized(&mut child, &tools)) => answered,
+            level = stop.reached(StopLevel::Drain) => {
+                child.end(Duration::ZERO).await;
+                return Ok(Started::Stopped(level));
+            }
+        };
         match answered {
             Ok(Ok((said, early))) => {
                 if !(said.hooks_applied && said.hook_on_failure_supported) {
@@ -96,7 +103,7 @@ impl ClaudeSession {
                     version: said.claude_code_version,
                     resumed: entry != Entry::Begin,
                 });
-                Ok((child, early))
+                Ok(Started::Ready(child, early))
             }
             Ok(Err(NotReady::Ended)) => {
                 Err(failed(child, AdapterErrorKind::Exited { code: None }, "Claude Code ended before it was ready")
@@ -116,6 +123,12 @@ impl ClaudeSession {
     async fn has_history(&self) -> bool {
         self.restored || self.transcript.exists().await
     }
+}
+
+/// What became of a start.
+enum Started {
+    Ready(Dialogue, Vec<Line>),
+    Stopped(StopLevel),
 }
 
 /// Why there was no answer to `initialize`.
@@ -184,7 +197,11 @@ impl AdapterSession for ClaudeSession {
                     (true, false) => Entry::Resume,
                     (true, true) => Entry::TakeUp { note: &recovery_note },
                 };
-                self.start(entry).await?
+                match self.start(entry, stop.clone()).await? {
+                    Started::Ready(child, early) => (child, early),
+                    // Nothing was placed.
+                    Started::Stopped(level) => return Ok(TurnEnd::Stopped(level)),
+                }
             }
         };
         let message = match start {

@@ -168,6 +168,18 @@ impl HarnessProgram {
         self.supported(path).await
     }
 
+    /// The program at `path`, whatever the environment names, once it has said what it is.
+    ///
+    /// # Errors
+    /// [`ProgramError`], as for [`HarnessProgram::find`].
+    pub async fn at(&self, path: &Path) -> Result<Program, ProgramError> {
+        if !runnable(path) {
+            let why = "it is not a program that can be run".to_owned();
+            return Err(ProgramError::Silent { wanted: Box::new(*self), path: path.to_owned(), why });
+        }
+        self.supported(path.to_owned()).await
+    }
+
     /// The program `named` by the variable, else the first on `path`.
     fn find_in(&self, named: Option<&OsStr>, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
         if let Some(named) = named.filter(|named| !named.is_empty()) {

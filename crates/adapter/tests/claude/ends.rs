@@ -33,6 +33,35 @@ async fn b21_a_kill_ends_the_program_and_everything_below_it() {
     assert_eq!(rig.model.requests().len(), 1);
 }
 
+/// What it is told of an interrupt it writes down as its turn's end, and the next owner's take-up then asks nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn b21_a_kill_tells_the_program_nothing() {
+    let rig = Rig::new(vec![calls(&[("work", json!({}))])])
+        .with_program("echo $PPID > \"$HOME/guard\"; tee \"$HOME/told\" | HARNESS \"$@\"");
+    let mut owner = rig.own(Work::Hangs, &[]).await;
+    let turn = owner.place("do it").await;
+    let (host, stop, home) = (owner.host.clone(), owner.stop.clone(), owner.home());
+    let (end, told) = tokio::join!(owner.session.run_turn(turn), async {
+        host.begun.notified().await;
+        let guard = std::fs::read_to_string(home.join("guard")).unwrap();
+        // Who kills stands still for a moment, so that whatever is said before it is heard.
+        signal("-STOP", guard.trim());
+        stop.raise(StopLevel::Kill, Why::Host);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let told = std::fs::read_to_string(home.join("told")).unwrap();
+        signal("-CONT", guard.trim());
+        told
+    });
+    assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Kill));
+    assert!(told.contains("do it"), "the rig's own record of what it was told");
+    assert!(!told.contains("\"interrupt\""), "{told}");
+    assert_gone(&owner).await;
+}
+
+fn signal(which: &str, pid: &str) {
+    assert!(std::process::Command::new("kill").args([which, pid]).status().unwrap().success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn b19_a_withheld_call_is_not_answered_and_no_request_follows() {
     let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("never asked")]);

@@ -94,6 +94,35 @@ async fn two_messages_are_two_turns_of_one_program() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn eight_sessions_run_side_by_side_in_one_process_and_none_hears_of_another() {
+    let session = |number: usize| async move {
+        let prompt = format!("do it for {number}");
+        let rig = Rig::new(vec![calls(&[("work", json!({"a": number}))]), Step::says("done")]);
+        let mut owner = rig.own(Work::Answers, &[]).await;
+        let turn = owner.place(&prompt).await;
+        assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+        owner.end_turn().await;
+        assert_eq!(owner.calls(), [("toolu_work_0".to_owned(), "work".to_owned(), 0)]);
+        let native = owner.session.native().unwrap().session;
+        owner.close().await;
+        let requests = rig.model.requests();
+        assert_eq!(requests.len(), 2);
+        for other in 0..8 {
+            let due = usize::from(other == number);
+            assert_eq!(times_sent(&requests[1], &format!("do it for {other}")), due);
+        }
+        rig.assert_valid().await;
+        native
+    };
+    let running: Vec<_> = (0..8).map(|number| tokio::spawn(session(number))).collect();
+    let mut sessions = std::collections::HashSet::new();
+    for one in running {
+        sessions.insert(one.await.unwrap());
+    }
+    assert_eq!(sessions.len(), 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn b70_a_built_in_is_an_intent_before_it_runs_and_an_outcome_with_the_text_the_model_gets() {
     let rig = Rig::new(vec![
         calls(&[

@@ -128,7 +128,10 @@ macro_rules! adapter_cases {
             recovery::b29_a_settled_turn_is_not_taken_up_and_the_next_message_follows_its_end [];
             recovery::b27_a_restored_history_is_not_mirrored_a_second_time [];
             recovery::b43_a_fenced_session_unwinds_and_runs_nothing_more [];
-            recovery::f32_an_owner_that_dies_before_any_of_its_appends_repeats_nothing [];
+            recovery::f32_an_owner_that_dies_before_it_placed_repeats_nothing [];
+            recovery::f32_an_owner_that_dies_before_a_calls_intent_repeats_nothing [];
+            recovery::f32_an_owner_that_dies_before_a_calls_outcome_repeats_nothing [];
+            recovery::f32_an_owner_that_dies_before_the_turns_end_repeats_nothing [];
             program::b37_a_program_killed_in_a_turn_is_an_error_and_the_turn_is_taken_up [Program];
             program::f26_what_the_program_leaves_behind_is_gone_after_a_close [Program];
             program::f26_what_the_program_leaves_behind_is_gone_after_a_crash [Program];

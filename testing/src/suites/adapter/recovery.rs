@@ -1,7 +1,7 @@
 //! A next owner goes on from the records alone, in a fresh home.
 
 use agentrun_adapter::{AdapterErrorKind, NativeFiles as _};
-use agentrun_kernel::{Body, Repair};
+use agentrun_kernel::{Body, Repair, Step as Pause};
 use serde_json::json;
 
 use super::host::Work;
@@ -179,64 +179,62 @@ pub(super) async fn b43_a_fenced_session_unwinds_and_runs_nothing_more(bench: Be
     Ok(String::new())
 }
 
-/// The owner dies before its first append, before its second, and so on to the turn's end; each time a next one goes on to the end.
-pub(super) async fn f32_an_owner_that_dies_before_any_of_its_appends_repeats_nothing(bench: Bench) -> Answer {
-    for appends in 0.. {
-        // A response that no record holds is asked for again: what the model says follows from what it is shown.
-        let works = Step { times: Times::Always, when: When { results: Some(0), ..When::default() }, ..bench.works() };
-        let rig = bench.rig(vec![works, Step { times: Times::Always, ..Step::says("done") }])?;
-        if lives_through(&rig, appends).await? {
-            return Ok(format!("{appends} deaths"));
-        }
-        let state = rig.state().await?;
-        let mut owner = rig.own_with(Work::Answers, &rig.answers().await?).await?;
-        if state.open_turn.is_some() && !owner.survey.ended {
-            owner.goes_on().await?;
-        } else if state.open_turn.is_some() {
-            owner.end_turn().await?;
-        } else {
-            owner.runs("do it").await?;
-        }
-        let again = owner.asked().len();
-        let ran = rig.outcomes().await?.len();
-        ensure!(again.saturating_add(ran) >= 1, "death {appends}: nobody ran the call");
-        owner.close().await?;
-        let requests = rig.model.requests();
-        let shown = requests.last().map(|it| times_shown(it, "do it"));
-        same(shown, Some(1), &format!("death {appends}: times the prompt was shown"))?;
-        // The cut request may be made again: two for a whole turn and one for the death.
-        ensure!(requests.len() <= 3, "death {appends}: {} model requests", requests.len());
-        rig.assert_valid().await?;
-    }
-    Ok(String::new())
-}
-
-/// Runs a turn whose owner dies before its append number `last`. Whether it came to its end without that many.
-async fn lives_through(rig: &Rig, last: usize) -> Result<bool, Failure> {
+/// Its owner dies just before this record would be written; a next one goes on to the turn's end.
+async fn dies_before(bench: Bench, kind: &'static str) -> Answer {
+    // A response that no record holds is asked for again: what the model says follows from what it is shown.
+    let works = Step { times: Times::Always, when: When { results: Some(0), ..When::default() }, ..bench.works() };
+    let rig = bench.rig(vec![works, Step { times: Times::Always, ..Step::says("done") }])?;
     let (mut owner, mut manual) = rig.own_step_by_step(Work::Answers).await?;
-    let mut seen = 0_usize;
-    let mut follow = async || {
+    let died = async {
         while let Some(paused) = manual.paused().await {
-            if matches!(paused.step(), agentrun_kernel::Step::Append(_)) {
-                if seen == last {
-                    // Dropped, the owner's records end here.
-                    drop(paused);
-                    return;
-                }
-                seen = seen.saturating_add(1);
+            if matches!(paused.step(), Pause::Append(kinds) if kinds.contains(&kind)) {
+                // Dropped, the owner's records end here.
+                drop(paused);
+                return;
             }
             paused.go();
         }
     };
-    let lived = tokio::select! {
-        ran = owner.runs("do it") => {
-            // An owner whose records ended unwinds; that is the death.
-            ran.is_ok()
-        }
-        () = follow() => false,
-    };
+    tokio::select! {
+        // Where its records ended, it unwinds: that is the death too.
+        ran = owner.runs("do it") => ensure!(ran.is_err(), "the turn came to its end without a `{kind}`"),
+        () = died => {}
+    }
     drop(manual);
     owner.crash().await?;
-    Ok(lived)
+
+    let open = rig.state().await?.open_turn.is_some();
+    let mut owner = rig.own_with(Work::Answers, &rig.answers().await?).await?;
+    if !open {
+        owner.runs("do it").await?;
+    } else if owner.survey.ended {
+        owner.end_turn().await?;
+    } else {
+        owner.goes_on().await?;
+    }
+    owner.close().await?;
+    let requests = rig.model.requests();
+    same(requests.last().map(|it| times_shown(it, "do it")), Some(1), "times the prompt was shown")?;
+    // Two for the turn, and the one that the death cut.
+    ensure!(requests.len() <= 3, "{} model requests", requests.len());
+    let begun = rig.records().await?.iter().filter(|it| matches!(it.body, Body::Intent(_))).count();
+    ensure!(begun <= 1, "the call was begun {begun} times");
+    rig.assert_valid().await?;
+    Ok(format!("{} model requests", requests.len()))
 }
 
+pub(super) async fn f32_an_owner_that_dies_before_it_placed_repeats_nothing(bench: Bench) -> Answer {
+    dies_before(bench, "placed").await
+}
+
+pub(super) async fn f32_an_owner_that_dies_before_a_calls_intent_repeats_nothing(bench: Bench) -> Answer {
+    dies_before(bench, "intent").await
+}
+
+pub(super) async fn f32_an_owner_that_dies_before_a_calls_outcome_repeats_nothing(bench: Bench) -> Answer {
+    dies_before(bench, "outcome").await
+}
+
+pub(super) async fn f32_an_owner_that_dies_before_the_turns_end_repeats_nothing(bench: Bench) -> Answer {
+    dies_before(bench, "turn_end").await
+}

@@ -130,8 +130,8 @@ impl Rig {
 
     /// Starts this shell script in place of the program; `HARNESS` in it is the real one, `SCRATCH` the folder beside the workspace.
     pub(super) async fn with_program(mut self, script: &str) -> Result<Self, Failure> {
-        let program = self.profile().program.ok_or_else(|| Failure("it starts no program".to_owned()))?;
-        let real = program.find().await?.path;
+        let checked = self.adapter.check(&self.plan(), None).await?;
+        let real = checked.program.ok_or_else(|| Failure("it starts no program".to_owned()))?;
         let script = script
             .replace("HARNESS", &real.to_string_lossy())
             .replace("SCRATCH", &self.scratch.path().to_string_lossy());
