@@ -25,6 +25,8 @@ use crate::tools::{Answer, Observed, ToolHost};
 
 /// How long an interrupted turn may take to end in the program's own way.
 const INTERRUPT_DEADLINE: Duration = Duration::from_secs(5);
+/// How long the `result` of a turn that is done with is waited for: it says whether the turn failed, and comes first as a rule.
+const LATE_RESULT: Duration = Duration::from_secs(5);
 /// The reason the program records for a turn that ended with its delivery.
 const DELIVERED: &str = "delivered";
 
@@ -85,6 +87,10 @@ pub(super) struct Running<'a> {
     closed: bool,
     /// Commands that run, ours and the program's own.
     started: HashSet<String>,
+    /// One of them ran, so that a `result` is due; a message that is absorbed has none.
+    ran: bool,
+    /// Until when it is waited for.
+    result_due: Option<Instant>,
     result: Option<TurnResult>,
     done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
     /// Tasks whose answer has not come.
@@ -119,6 +125,8 @@ impl<'a> Running<'a> {
             message: message.to_owned(),
             closed: false,
             started: HashSet::new(),
+            ran: false,
+            result_due: None,
             result: None,
             done: mpsc::unbounded_channel(),
             in_flight: 0,
@@ -142,7 +150,10 @@ impl<'a> Running<'a> {
         let mut heard = Instant::now();
         loop {
             if self.closed && self.started.is_empty() {
-                return self.idle().await;
+                let due = *self.result_due.get_or_insert(heard.checked_add(LATE_RESULT).unwrap_or(heard));
+                if self.result.is_some() || !self.ran || Instant::now() >= due {
+                    return self.idle().await;
+                }
             }
             let level = self.stop.level();
             if level >= StopLevel::Kill {
@@ -184,6 +195,7 @@ impl<'a> Running<'a> {
                 () = until(self.interrupted) => {
                     return Ok(TurnEnd::Stopped(level.max(StopLevel::Interrupt)));
                 }
+                () = until(self.result_due) => {}
                 () = until(stalled) => {
                     let message = format!("Claude Code said nothing for {} s; the session can be resumed", STALL.as_secs());
                     return Err((AdapterErrorKind::Stalled, message));
@@ -246,6 +258,8 @@ impl<'a> Running<'a> {
     fn lifecycle(&mut self, uuid: String, state: Lifecycle) {
         match state {
             Lifecycle::Started => {
+                self.ran = true;
+                self.result_due = None;
                 self.started.insert(uuid);
             }
             Lifecycle::Completed | Lifecycle::Cancelled => {
