@@ -154,10 +154,13 @@ async fn b53_a_command_that_is_cut_has_no_outcome_and_nobody_waits_for_one_behin
     let mut owner = rig.own(Work::Answers, &[]).await;
     let turn = owner.place("look").await;
     let stop = owner.stop.clone();
-    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+    let begun = async {
         while !rig.workspace.path().join("begun").exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    };
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        tokio::time::timeout(Duration::from_secs(60), begun).await.expect("the command never began");
         stop.raise(StopLevel::Kill, Why::Host);
     });
     assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Kill));

@@ -72,10 +72,13 @@ async fn b21_a_stop_does_not_wait_for_a_program_that_never_gets_ready() {
     let mut owner = rig.own(Work::Answers, &[]).await;
     let turn = owner.place("do it").await;
     let (stop, started) = (owner.stop.clone(), owner.home().join("started"));
-    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+    let started = async {
         while !started.exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    };
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        tokio::time::timeout(Duration::from_secs(60), started).await.expect("it never started");
         stop.raise(StopLevel::Kill, Why::Host);
     });
     assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Kill));
