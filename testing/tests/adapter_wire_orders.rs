@@ -120,17 +120,23 @@ async fn a_line_of_64_mib_is_a_line() {
     assert!(report.passed(), "{report}");
 }
 
-/// A fault that must end the turn, and what its error says.
-const FAULTS: &[(&str, &str)] = &[
-    ("too-long-line", "a line of 67108865 bytes"),
-    ("dies-at-start", "ended before it was ready\nits last words on stderr:\nits last words"),
-    ("dies-in-turn", "ended in the middle of a turn; the session can be resumed\nits last words on stderr:\nits last words"),
+/// A fault, a case that meets it, and what is said of it.
+const FAULTS: &[(&str, &str, &str)] = &[
+    // A call that nobody could recognise after a crash does not run.
+    ("no-call-id", CASES[1], "calls the host was asked for: seen []"),
+    ("too-long-line", CASES[0], "a line of 67108865 bytes"),
+    ("dies-at-start", CASES[0], "ended before it was ready\nits last words on stderr:\nits last words"),
+    (
+        "dies-in-turn",
+        CASES[0],
+        "ended in the middle of a turn; the session can be resumed\nits last words on stderr:\nits last words",
+    ),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_ends_the_turn_with_an_error_that_names_it() {
-    for (order, says) in FAULTS {
-        let report = conform_only(order, Arc::new(Fake(order)), options(), |name| name == CASES[0]).await;
+async fn a_fault_is_no_success_and_what_is_said_names_it() {
+    for (order, case, says) in FAULTS {
+        let report = conform_only(order, Arc::new(Fake(order)), options(), |name| name == *case).await;
         let Verdict::Failed(why) = &report.cases[0].verdict else { panic!("{order} went unseen:\n{report}") };
         assert!(why.contains(says), "{order}: {why}");
     }

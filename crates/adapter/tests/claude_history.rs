@@ -245,3 +245,39 @@ fn b56_the_models_last_words_are_those_it_ended_the_turn_with_and_none_that_no_m
     let two = [&whole[..place], first.as_bytes(), &whole[place..]].concat();
     assert_eq!(words(&files(&two)).as_deref(), Some("well,\nbye"));
 }
+
+/// What the program writes when it is told to interrupt: the running call was rejected, and the turn was interrupted. Nobody rejected anything.
+fn interrupted(name: &str, call: Option<&str>) -> Vec<u8> {
+    let mut bytes = recorded(name);
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    bytes.truncate(whole);
+    if let Some(call) = call {
+        bytes.extend(format!(r#"{{"type":"user","uuid":"r","toolDenialKind":"user-rejected","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"{call}","content":"rejected","is_error":true}}]}}}}"#).into_bytes());
+        bytes.push(b'\n');
+    }
+    bytes.extend(br#"{"type":"user","uuid":"n","rowSource":"harness","message":{"role":"user","content":[{"type":"text","text":"in whatever words"}]}}"#);
+    bytes.push(b'\n');
+    bytes
+}
+
+#[test]
+fn b22_the_programs_own_word_on_an_interrupt_is_no_part_of_the_history_and_is_cut_off_by_a_repair() {
+    for (name, call) in [("killed_in_call", Some("toolu_w")), ("killed_in_request", None)] {
+        let (cut, mut files) = (files(&recorded(name)), files(&interrupted(name, call)));
+        assert_eq!(survey(&files), survey(&cut), "{name}");
+        let want: Vec<_> = call.map(|call| answer(call, "the recorded text")).into_iter().collect();
+        repair(&mut files, &want, &no_response);
+        assert!(lines(&files).iter().all(|line| line["rowSource"] != "harness" && line["toolDenialKind"].is_null()));
+        assert_eq!(taken(&files), [MessageId(PROMPT.to_owned())]);
+    }
+}
+
+#[test]
+fn a_call_a_person_rejected_in_a_turn_that_went_on_stays_rejected() {
+    let mut bytes = interrupted("killed_in_call", Some("toolu_w"));
+    bytes.extend(br#"{"type":"assistant","uuid":"a","message":{"id":"m","role":"assistant","stop_reason":"end_turn","content":[{"type":"text","text":"so be it"}]}}"#);
+    bytes.push(b'\n');
+    let survey = survey(&files(&bytes));
+    assert_eq!(survey.answered, [CallId("toolu_w".to_owned())]);
+    assert!(survey.ended && survey.open_calls.is_empty());
+}

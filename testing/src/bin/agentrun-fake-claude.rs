@@ -12,6 +12,7 @@
 //! | `asks-permission` | each call is asked for with `can_use_tool` too, behind its hook |
 //! | `asks-all-at-once` | hook, permission and an unknown question go out together; a call waits for all three answers |
 //! | `results-first` | a call's `user` line comes before it is asked for at all |
+//! | `no-call-id` | a call comes without the id it was made under |
 //! | `unknown-lines` | lines of unknown kinds and unknown fields stand among the others |
 //! | `long-line` | one line of 64 MiB comes before the model's first words |
 //! | `too-long-line` | one of a byte more |
@@ -100,7 +101,20 @@ impl Fake {
         let file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
         let builtins = after("--tools").unwrap_or_default().split(',').map(str::to_owned).collect();
         let (waiting, answers) = (VecDeque::new(), HashMap::new());
-        Self { orders, session, builtins, to, from, waiting, answers, file, lines, tools: Vec::new(), asked: 0, started: None }
+        Self {
+            orders,
+            session,
+            builtins,
+            to,
+            from,
+            waiting,
+            answers,
+            file,
+            lines,
+            tools: Vec::new(),
+            asked: 0,
+            started: None,
+        }
     }
 
     fn told(&self, order: &str) -> bool {
@@ -262,7 +276,8 @@ impl Fake {
             }]}}));
         }
         let input = json!({ "tool_name": name, "tool_input": call["input"], "tool_use_id": id });
-        let permission = json!({ "subtype": "can_use_tool", "tool_name": name, "tool_use_id": id, "input": call["input"] });
+        let permission =
+            json!({ "subtype": "can_use_tool", "tool_name": name, "tool_use_id": id, "input": call["input"] });
         let decided = if self.told("asks-all-at-once") {
             let hook = self.question(hook_callback("PreToolUse", input.clone()));
             let unknown = self.question(json!({ "subtype": "what_is_this" }));
@@ -287,9 +302,10 @@ impl Fake {
         }
         let (text, is_error) = match ours {
             Some(tool) => {
+                let meta = if self.told("no-call-id") { json!({}) } else { json!({ "claudecode/toolUseId": id }) };
                 let asked = self.question(json!({ "subtype": "mcp_message", "server_name": "host", "message": {
                     "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-                        "name": tool, "arguments": call["input"], "_meta": { "claudecode/toolUseId": id },
+                        "name": tool, "arguments": call["input"], "_meta": meta,
                     },
                 }}));
                 let answer = self.answer(&asked)?["mcp_response"]["result"].clone();
@@ -390,7 +406,7 @@ impl Fake {
         let parent = self.lines.iter().rev().find_map(|it| it["uuid"].as_str()).map(str::to_owned);
         let mut line = json!({ "parentUuid": parent, "isSidechain": false, "type": kind, "message": message,
             "uuid": uuid::Uuid::new_v4(), "sessionId": self.session, "version": VERSION, "timestamp": "2026-01-01T00:00:00Z" });
-        if message_is_none(&line) {
+        if line["message"].is_null() {
             line.as_object_mut().unwrap().remove("message");
         }
         line.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
@@ -407,10 +423,6 @@ impl Fake {
             calls || (line["type"] == "user" && (result || line["rowSource"] != "harness"))
         })
     }
-}
-
-fn message_is_none(line: &Value) -> bool {
-    line["message"].is_null()
 }
 
 fn hook_callback(name: &str, mut input: Value) -> Value {

@@ -25,8 +25,7 @@ fn main() -> ExitCode {
         eprintln!("agentrun-faulty-stdio FAULT PROGRAM [ARGUMENT…]");
         return ExitCode::from(2);
     };
-    let mut child =
-        Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     if let Some(file) = fault.strip_prefix("closes=") {
         let file = std::path::PathBuf::from(file);

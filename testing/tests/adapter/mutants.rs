@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use agentrun_adapter::process::Spawn;
 use agentrun_adapter::{
-    AdapterError, AdapterErrorKind, AdapterProfile, AdapterSession, Admission, AgentAdapter, Answer, Capabilities, Checked,
-    CloseReport, ModelEndpoint, ModelPort, NativeHistory, NativeIdentity, Observed, PaidCall, Refusal, RequestBarrier,
-    Seat, SessionPlan, Start, Tail, ToolCall, ToolHost, ToolSpec, Turn, TurnEnd,
+    AdapterError, AdapterErrorKind, AdapterProfile, AdapterSession, Admission, AgentAdapter, Answer, Capabilities,
+    Checked, CloseReport, ModelEndpoint, ModelPort, NativeHistory, NativeIdentity, Observed, PaidCall, Refusal,
+    RequestBarrier, Seat, SessionPlan, Start, Tail, ToolCall, ToolHost, ToolSpec, Turn, TurnEnd,
 };
 use agentrun_kernel::{Message, MessageId, Restart, StopLevel, StopRaiser, Survey, Why};
 use agentrun_testing::faux::FauxAdapter;
@@ -59,10 +59,7 @@ const MUTANTS: &[(Flaw, &str)] = &[
     (Flaw::ForgetsToAnswer, "b70_a_denied_built_in_never_runs_and_the_model_is_told"),
     (Flaw::LeavesAProcess, "b21_a_kill_ends_it_with_all_it_started"),
     (Flaw::GoesOnAfterSubmit, "an_accepted_submit_ends_the_turn_with_no_further_call_or_request"),
-    (
-        Flaw::RunsBeforeItAsks,
-        "b70_a_built_in_has_its_intent_before_it_runs_and_the_text_the_model_gets_for_an_outcome",
-    ),
+    (Flaw::RunsBeforeItAsks, "b70_a_built_in_has_its_intent_before_it_runs_and_the_text_the_model_gets_for_an_outcome"),
     (Flaw::RunsWhatIsDenied, "b70_a_denied_built_in_never_runs_and_the_model_is_told"),
     (Flaw::AnswersTheWithheld, "b19_a_withheld_call_is_not_answered_and_no_request_follows"),
     (Flaw::FenceIsIdle, "b43_a_fenced_session_unwinds_and_runs_nothing_more"),

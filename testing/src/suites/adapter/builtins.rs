@@ -56,7 +56,10 @@ pub(super) async fn b70_a_denied_built_in_never_runs_and_the_model_is_told(bench
     same(rig.outcomes().await?.len(), 0, "outcomes of a call that was denied")?;
     let requests = rig.model.requests();
     same(requests.len(), 2, "model requests")?;
-    ensure!(requests.last().is_some_and(|it| it.mentions(NOT_HERE)), "the model was not told why");
+    let last = requests.last();
+    same(last.map_or(0, crate::script::Conversation::results), 1, "results the model was shown")?;
     rig.assert_valid().await?;
-    Ok(String::new())
+    // Some harnesses have no way to pass a reason on.
+    let why = last.is_some_and(|it| it.mentions(NOT_HERE));
+    Ok(if why { "with the host's reason" } else { "in the harness's own words" }.to_owned())
 }

@@ -110,7 +110,8 @@ impl Host {
 
 /// A tool whose schema is nested, since some harnesses flatten one.
 fn tool(name: &str) -> ToolSpec {
-    let list = json!({ "type": "array", "items": { "type": "object", "properties": { "innermost": { "type": "string" } } } });
+    let list =
+        json!({ "type": "array", "items": { "type": "object", "properties": { "innermost": { "type": "string" } } } });
     let input_schema = json!({ "type": "object", "properties": { "outer": {
         "type": "object", "properties": { "list": list },
     }}});

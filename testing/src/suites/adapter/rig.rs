@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterError, AdapterProfile, AdapterSession, AgentAdapter, Checked, Deltas, Dirs, Journal, 
-    RecordedFiles, Seat, SessionPlan, Start, Turn, TurnEnd, admit,
+    AdapterError, AdapterProfile, AdapterSession, AgentAdapter, Checked, Deltas, Dirs, Journal, RecordedFiles, Seat,
+    SessionPlan, Start, Turn, TurnEnd, admit,
 };
 use agentrun_kernel::{
     Batch, Body, Bound, CallId, Digest, Drive, EffectKey, LogKey, Manual, MemoryStore, Message, MessageId, Opened,

@@ -17,7 +17,8 @@ async fn works_through(bench: Bench, fault: &str) -> Answer {
     let requests = rig.model.requests();
     same(requests.len(), 3, "model requests")?;
     let answer = answer_of("work", &bench.call_id("work", 0));
-    let shown = requests.last().map(|it| (times_shown(it, "first"), times_shown(it, &answer), times_shown(it, "second")));
+    let shown =
+        requests.last().map(|it| (times_shown(it, "first"), times_shown(it, &answer), times_shown(it, "second")));
     same(shown, Some((1, 1, 1)), "times both messages and the call's text were shown")?;
     rig.assert_valid().await?;
     Ok(String::new())
