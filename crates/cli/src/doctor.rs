@@ -22,7 +22,8 @@ pub(crate) async fn doctor(url: &str, verbose: bool) -> Result<Exit, Failure> {
         }
     }
     if verbose {
-        capabilities(adapters.iter().map(|adapter| adapter.profile()));
+        output::text("what they can do");
+        output::text(capabilities(adapters.iter().map(|adapter| adapter.profile())).trim_end());
     }
     output::text("store");
     output::text(&format!("  {url} · {}", store(url).await));
@@ -45,33 +46,31 @@ async fn installed(name: &str, program: &HarnessProgram) {
     ));
 }
 
-/// What each can do, as its profile says; in Markdown, so that the README's table is this one.
-fn capabilities<'a>(profiles: impl Iterator<Item = &'a AdapterProfile>) {
-    output::text("what they can do");
-    output::text(
-        "| harness | speaks | own ids | drain | fork | steer | recorded responses restored | built-in tools |",
-    );
-    output::text("| --- | --- | --- | --- | --- | --- | --- | --- |");
+/// What each can do, as its profile says, in Markdown. The README has this table, and a test holds it there.
+fn capabilities<'a>(profiles: impl Iterator<Item = &'a AdapterProfile>) -> String {
+    let mut table = "\
+| harness | versions | speaks | our message ids | drain | fork | words in a running turn | recorded responses put back | its own tools |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"
+    .to_owned();
     for profile in profiles {
         let yes = |can: bool| if can { "yes" } else { "no" };
         let Capabilities { own_ids, drain, fork, steer, restores_responses, builtins } = profile.widest;
         let builtins = match builtins {
-            Built::Gated => "recorded before they run",
-            Built::Observed => "recorded, some after they ran",
-            Built::Neither => "denied",
+            Built::Gated => "by list, recorded before they run",
+            Built::Observed => "by list, recorded, some after they ran",
+            Built::Neither => "none",
         };
+        let versions = profile.program.map_or_else(
+            || "built in".to_owned(),
+            |program| format!("{} up to, not including, {}", program.oldest, program.too_new),
+        );
         let speaks: Vec<_> = profile.speaks.iter().map(|api| api.as_str()).collect();
         let speaks = if speaks.is_empty() { "in process".to_owned() } else { speaks.join(", ") };
-        output::text(&format!(
-            "| {} | {speaks} | {} | {} | {} | {} | {} | {builtins} |",
-            profile.name,
-            yes(own_ids),
-            yes(drain),
-            yes(fork),
-            yes(steer),
-            yes(restores_responses),
-        ));
+        let can = [own_ids, drain, fork, steer, restores_responses].map(yes).join(" | ");
+        table += &format!("| {} | {versions} | {speaks} | {can} | {builtins} |\n", profile.name);
     }
+    table
 }
 
 async fn store(url: &str) -> String {
@@ -90,5 +89,22 @@ fn supervision() -> &'static str {
         "a guard process above each harness: when agentrun dies, all that it started dies"
     } else {
         "not available: /proc does not show a process's children, so no harness is started; mount /proc"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_says_of_each_harness_what_its_adapter_does() {
+        let adapters = harness::all().unwrap();
+        let table = capabilities(adapters.iter().map(|adapter| adapter.profile()));
+        assert!(table.lines().count() > adapters.len());
+        let readme = include_str!("../../../README.md");
+        assert!(
+            readme.contains(&table),
+            "README.md must have this table, as `agentrun doctor --verbose` prints it:\n{table}"
+        );
     }
 }

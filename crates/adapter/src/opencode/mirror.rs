@@ -168,8 +168,13 @@ impl Mirror {
     pub(super) async fn mirror(&self, durability: Durability) -> Result<(), JournalError> {
         let read = self.read().await.map(drop);
         // What was read before is mirrored though the program may answer no more.
-        self.journal.mirror(&[STREAM], durability).await?;
+        self.keep(durability).await?;
         read
+    }
+
+    /// Mirrors what was read.
+    pub(super) async fn keep(&self, durability: Durability) -> Result<(), JournalError> {
+        self.journal.mirror(&[STREAM], durability).await
     }
 
     /// Adds a line of our own.

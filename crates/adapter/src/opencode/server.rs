@@ -28,6 +28,8 @@ const START_DEADLINE: Duration = Duration::from_secs(120);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Between two tries to hear its live events.
 const HEAR_AGAIN: Duration = Duration::from_millis(500);
+/// How much of a live event is looked at before it is parsed, in bytes. What stands behind it is found by the next read.
+const HEAD: usize = 2048;
 /// How much of what it says on stdout is kept for an error, in bytes.
 const SAID: usize = 2000;
 /// What comes before the address it took.
@@ -52,7 +54,7 @@ impl Drop for Server {
 /// What its live events say: hints. Reads decide.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Something may have happened.
+    /// The turn may be over, or in need of an end.
     pub(super) hint: Notify,
     /// Pieces of words that came. They are in no log until their part is whole.
     pub(super) words: AtomicU64,
@@ -176,7 +178,7 @@ async fn failed(mut child: Child, kind: AdapterErrorKind, message: String) -> Ad
     AdapterError { kind, message, stderr_tail: child.stderr_tail() }
 }
 
-/// Hears its live events: each says that something may have happened, and words are shown as they come.
+/// Hears its live events: some say when to look, and words are shown as they come.
 async fn hear(api: Api, heard: Arc<Heard>, deltas: Deltas) {
     loop {
         if let Ok(mut live) = api.live().await {
@@ -200,13 +202,27 @@ async fn hear(api: Api, heard: Arc<Heard>, deltas: Deltas) {
 fn event(line: &[u8], heard: &Heard, deltas: &Deltas) {
     let Some(data) = line.strip_prefix(b"data:") else { return };
     // Looked at before they are parsed: a part can be megabytes.
-    if !data.windows(18).any(|at| at == b"message.part.delta") {
-        heard.hint.notify_one();
+    let head = data.get(..HEAD).unwrap_or(data);
+    let says = |text: &str| head.windows(text.len()).any(|at| at == text.as_bytes());
+    if says("\"message.part.updated\"") {
+        // A call that ended: after the one that delivered nothing more is waited for.
+        if says("\"status\":\"completed\"") || says("\"status\":\"error\"") {
+            heard.hint.notify_one();
+        }
         return;
     }
-    heard.words.fetch_add(1, Ordering::Relaxed);
     let event: Value = serde_json::from_slice(data).unwrap_or_default();
-    if *at(&event, "/type") == "message.part.delta" && *at(&event, "/properties/field") == "text" {
-        deltas.show(at(&event, "/properties/delta").as_str().unwrap_or_default());
+    match at(&event, "/type").as_str().unwrap_or_default() {
+        "message.part.delta" => {
+            heard.words.fetch_add(1, Ordering::Relaxed);
+            if *at(&event, "/properties/field") == "text" {
+                deltas.show(at(&event, "/properties/delta").as_str().unwrap_or_default());
+            }
+        }
+        // A new connection tells nothing of what was missed.
+        "session.status" if *at(&event, "/properties/status/type") == "busy" => {}
+        "session.status" | "session.error" | "server.connected" => heard.hint.notify_one(),
+        "message.updated" if *at(&event, "/properties/info/finish") == "unknown" => heard.hint.notify_one(),
+        _ => {}
     }
 }

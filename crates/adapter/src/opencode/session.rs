@@ -112,8 +112,7 @@ impl OpenCodeSession {
             Start::Continue(message) => (message, true),
         };
         let native = ids::message(&message.id);
-        let (from, last) =
-            self.mirror.now(|log| (log.len(), log.last_user().map(|row| row.id.clone()))).await.map_err(history)?;
+        let (from, last) = self.mirror.known(|log| (log.len(), log.last_user().map(|row| row.id.clone()))).await;
         if taken && last.as_deref() != Some(&native) {
             // An older message would run a second time, and be paid a second time.
             let message = format!("the history's newest message is not {}, which is to go on", message.id);
@@ -203,7 +202,8 @@ impl AdapterSession for OpenCodeSession {
                 Ok(TurnEnd::Stopped(level))
             }
             Ok(end) => {
-                let mirrored = self.mirror.mirror(Durability::Synced).await;
+                // The last look read to the end of the turn.
+                let mirrored = self.mirror.keep(Durability::Synced).await;
                 self.server = Some(server);
                 mirrored.map_err(|error| AdapterError::new(AdapterErrorKind::History, error.to_string()))?;
                 Ok(end)

@@ -26,10 +26,11 @@ use crate::error::AdapterErrorKind;
 use crate::seat::Seat;
 use crate::session::TurnEnd;
 
-/// At least this often the log is read: an event can be lost.
+/// At least this often the log is read: an event can be lost. What it writes between is read behind its barriers, and each read takes the
+/// one thread the program works on.
 const LOOK: Duration = Duration::from_millis(500);
-/// At most this often, so that a stream of words is not a stream of reads.
-const REST: Duration = Duration::from_millis(20);
+/// At most this often.
+const REST: Duration = Duration::from_millis(5);
 /// A message that is not in the log by then is placed again. The first of a program takes some seconds.
 const READ_BACK: Duration = Duration::from_secs(20);
 /// Times a message is placed before it is given up.
@@ -89,12 +90,25 @@ impl Running<'_> {
         let lost = drive.lost();
         tokio::pin!(lost);
         self.place(&api).await?;
+        let heard = self.server.heard.clone();
         let (mut placings, mut placed) = (1, Instant::now());
         let (mut idle_since, mut changed, mut seen) = (None::<Instant>, Instant::now(), (0, 0));
-        let mut was_idle = false;
+        let (mut was_idle, mut level) = (false, StopLevel::Run);
         let mut aborted: Option<(Aborted, Instant)> = None;
         loop {
-            let look = self.look().await?;
+            // Nothing is over as it begins, and a read would be in the way of what was just asked for.
+            let deadline = aborted.as_ref().map(|(_, deadline)| *deadline);
+            let mut rises = self.stop.clone();
+            tokio::select! {
+                restart = &mut lost => return Err(unwind(restart)),
+                _ = rises.reached(above(level)) => {}
+                () = self.offered.changed.notified() => {}
+                () = heard.hint.notified() => tokio::time::sleep(REST).await,
+                () = tokio::time::sleep(LOOK) => {}
+                () = until(deadline) => {}
+            }
+            // One wait for both: neither is the later one for certain, and what they do not agree on yet they will the next time.
+            let (look, status) = tokio::try_join!(self.look(), self.status(&api))?;
             // A look that began when the program was idle shows every end there will be.
             let cut = match &aborted {
                 Some(_) if was_idle => Cut::Aborted,
@@ -111,13 +125,12 @@ impl Running<'_> {
             if so_far != seen || calls.in_flight > 0 {
                 (seen, changed) = (so_far, now);
             }
-            let level = self.stop.level();
+            level = self.stop.level();
             let quiet = calls.in_flight == 0;
             let drained = level >= StopLevel::Drain && quiet && !look.asks && aborted.is_none();
             if level >= StopLevel::Kill || drained || (calls.withheld && quiet) {
                 return Ok(TurnEnd::Stopped(level.max(StopLevel::Drain)));
             }
-            let status = self.status(&api).await?;
             let idle = status == Status::Idle;
             was_idle = idle && look.taken;
             if idle && look.taken && quiet {
@@ -177,17 +190,6 @@ impl Running<'_> {
             if quiet && now.duration_since(changed) >= STALL {
                 let message = format!("OpenCode said nothing for {} s; the session can be resumed", STALL.as_secs());
                 return Err((AdapterErrorKind::Stalled, message));
-            }
-            let deadline = aborted.as_ref().map(|(_, deadline)| *deadline);
-            let mut rises = self.stop.clone();
-            let heard = self.server.heard.clone();
-            tokio::select! {
-                restart = &mut lost => return Err(unwind(restart)),
-                _ = rises.reached(above(level)) => {}
-                () = self.offered.changed.notified() => {}
-                () = heard.hint.notified() => tokio::time::sleep(REST).await,
-                () = tokio::time::sleep(LOOK) => {}
-                () = until(deadline) => {}
             }
         }
     }

@@ -40,8 +40,8 @@ cases! {
         c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17;
 }
 
-/// From the kill until everything below the program is gone: the guard's promise.
-const GUARD: Duration = Duration::from_secs(2);
+/// From the kill until everything below the program is gone: two seconds, and far more where the machine has no time to give.
+const GUARD: Duration = Duration::from_secs(60);
 
 /// Events of a streamed answer up to the end of its first call, when its arguments are `{"weir":"north"}`: message_start, the block's
 /// start, ping, an empty piece of arguments, two pieces, the block's stop.

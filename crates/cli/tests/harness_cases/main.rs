@@ -15,6 +15,7 @@ mod moments;
 mod moved;
 mod processes;
 mod programs;
+mod runaway;
 mod submit;
 mod takeover;
 mod upstream;
