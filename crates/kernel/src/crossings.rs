@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::record::{Body, EffectKind, Record};
 use crate::session::SessionState;
@@ -157,7 +157,7 @@ pub(crate) struct OfBatch(Option<Crossing>);
 
 impl OfBatch {
     /// Crosses `NAME.before`. `after` is the state that the batch leaves.
-    pub(crate) fn before(records: &[Arc<Record>], after: &SessionState) -> Self {
+    pub(crate) fn before(records: &[Record], after: &SessionState) -> Self {
         let batch = Self(of(records, after));
         batch.reached("before");
         batch
@@ -176,7 +176,7 @@ impl OfBatch {
 }
 
 /// What a batch is named after: the record that it is for. Those that merely go with it (native bytes, an outcome) are not it.
-fn of(records: &[Arc<Record>], after: &SessionState) -> Option<Crossing> {
+fn of(records: &[Record], after: &SessionState) -> Option<Crossing> {
     records
         .iter()
         .filter_map(|record| of_record(&record.body, after))

@@ -187,19 +187,10 @@ pub struct EffectSpec {
 }
 
 impl EffectSpec {
-    pub(crate) fn intent(&self) -> Intent {
-        Intent {
-            key: self.key.clone(),
-            effect: self.kind,
-            replay: self.replay,
-            name: self.name.clone(),
-            turn: self.turn.clone(),
-            call: self.call.clone(),
-            arguments: self.arguments.clone(),
-            digest: self.digest.clone(),
-            hold: self.paid.as_ref().map(|(hold, _)| hold.clone()),
-            quote: self.paid.as_ref().map(|(_, quote)| *quote),
-        }
+    pub(crate) fn into_intent(self) -> Intent {
+        let Self { key, kind, replay, on_repeat: _, name, turn, call, arguments, digest, paid } = self;
+        let (hold, quote) = paid.unzip();
+        Intent { key, effect: kind, replay, name, turn, call, arguments, digest, hold, quote }
     }
 }
 

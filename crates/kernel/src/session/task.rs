@@ -2,7 +2,7 @@
 //! against exactly the state it will follow, and events leave in the order of their records, at the durable mark.
 //!
 //! ```text
-//!  Drive ──command──► check on a snapshot ──► writer.append ──► fold ──► publish ──► answer
+//!  Drive ──command──► check on the fold ──► writer.append ──► fold ──► publish ──► answer
 //!                        │ Illegal                │ Fenced / Unknown
 //!                        ▼ nothing written        ▼ Restart for everybody, from now on
 //! ```
@@ -100,7 +100,7 @@ struct Task {
     earlier: Vec<SessionState>,
     events: Option<mpsc::UnboundedSender<Arc<Record>>>,
     /// Buffered records wait here for the synced batch that makes them durable.
-    unpublished: Vec<Arc<Record>>,
+    unpublished: Vec<Record>,
     running: HashMap<EffectKey, watch::Receiver<Option<Arc<Outcome>>>>,
     /// Manual mode.
     pauses: Option<Pauses>,
@@ -171,16 +171,19 @@ impl Task {
 
     async fn append(&mut self, batch: Batch, also: Option<SharedAppend>) -> Result<Seq, DriveError> {
         self.alive()?;
-        let durability = batch.durability;
-        let (trial, records) = self.trial(&batch.bodies)?;
+        let Batch { bodies, durability } = batch;
+        let records = self.checked(bodies)?;
         self.pause(|| Step::Append(records.iter().map(|record| record.body.kind()).collect())).await?;
         #[cfg(feature = "crossings")]
-        let crossing = crate::crossings::OfBatch::before(&records, &trial);
-        match self.writer.append(batch, also).await {
+        let crossing = crate::crossings::OfBatch::before(&records, &after(self.state(), &records));
+        match self.writer.append_records(&records, durability, also).await {
             Ok(seq) => {
                 #[cfg(feature = "crossings")]
                 crossing.after();
-                *self.shown.state.write().unwrap_or_else(PoisonError::into_inner) = trial;
+                {
+                    let mut state = self.shown.state.write().unwrap_or_else(PoisonError::into_inner);
+                    records.iter().for_each(|record| state.apply(record));
+                }
                 self.publish(records, durability);
                 Ok(seq)
             }
@@ -190,27 +193,41 @@ impl Task {
         }
     }
 
-    /// Tries the batch on a snapshot: the state it would leave, or what it would break.
-    fn trial(&self, bodies: &[Body]) -> Result<(SessionState, Vec<Arc<Record>>), Illegal> {
-        let mut state = self.state();
+    /// The batch as records, each of which may follow what it will follow, or what it would break. Nothing is folded yet: nobody may see
+    /// what is not durable.
+    fn checked(&self, bodies: Vec<Body>) -> Result<Vec<Record>, Illegal> {
+        let state = self.shown.state.read().unwrap_or_else(PoisonError::into_inner);
         let (epoch, at) = (self.writer.epoch(), now_ms());
+        let mut seq = state.head;
         let mut records = Vec::with_capacity(bodies.len());
         for body in bodies {
-            let record = Record { seq: state.head.next(), epoch, at, body: body.clone() };
-            state.check(&record)?;
-            state.apply(&record);
-            records.push(Arc::new(record));
+            seq = seq.next();
+            records.push(Record { seq, epoch, at, body });
         }
-        Ok((state, records))
+        // One record, as most batches are, needs no snapshot to be tried on; of more, the last is only looked at.
+        if let Some((last, before)) = records.split_last() {
+            match before {
+                [] => state.check(last)?,
+                _ => {
+                    let mut trial = state.clone();
+                    for record in before {
+                        trial.check(record)?;
+                        trial.apply(record);
+                    }
+                    trial.check(last)?;
+                }
+            }
+        }
+        Ok(records)
     }
 
-    fn publish(&mut self, records: Vec<Arc<Record>>, durability: Durability) {
+    fn publish(&mut self, records: Vec<Record>, durability: Durability) {
         let Some(events) = &self.events else { return };
         self.unpublished.extend(records);
         if durability == Durability::Synced {
             for record in self.unpublished.drain(..) {
                 // A host that stopped listening loses nothing: the records are in the log.
-                let _ = events.send(record);
+                let _ = events.send(Arc::new(record));
             }
         }
     }
@@ -225,23 +242,27 @@ impl Task {
         if let Some(begun) = self.join_running(&spec.key) {
             return Ok(begun);
         }
-        let state = self.state();
-        if let Some(outcome) = state.effect(&spec.key).and_then(|effect| effect.outcome.clone()) {
-            return Ok(Begun::Known(outcome));
-        }
+        let repeated = {
+            let state = self.shown.state.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(outcome) = state.effect(&spec.key).and_then(|effect| effect.outcome.clone()) {
+                return Ok(Begun::Known(outcome));
+            }
+            repeated(&spec, &state, &self.earlier)
+        };
+        let key = spec.key.clone();
         let mut bodies = before;
-        if let Some((end, text)) = repeated(&spec, &state, &self.earlier) {
+        if let Some((end, text)) = repeated {
             // Answered or refused here, so nothing is paid: the intent names no hold.
-            bodies.push(Body::Intent(EffectSpec { paid: None, ..spec.clone() }.intent()));
-            let outcome = Outcome::new(spec.key.clone(), end, text);
+            bodies.push(Body::Intent(EffectSpec { paid: None, ..spec }.into_intent()));
+            let outcome = Outcome::new(key, end, text);
             bodies.push(Body::Outcome(outcome.clone()));
             self.append(Batch::of(bodies), None).await?;
             return Ok(Begun::Known(Arc::new(outcome)));
         }
-        bodies.push(Body::Intent(spec.intent()));
+        bodies.push(Body::Intent(spec.into_intent()));
         self.append(Batch::of(bodies), also).await?;
-        self.pause(|| Step::Run(spec.key.clone())).await?;
-        Ok(self.open(spec.key))
+        self.pause(|| Step::Run(key.clone())).await?;
+        Ok(self.open(key))
     }
 
     async fn pause(&mut self, step: impl FnOnce() -> Step + Send) -> Result<(), DriveError> {
@@ -302,6 +323,13 @@ impl Task {
             None => Begun::Running(Outcomes(self.running.get(&key).cloned().unwrap_or_else(|| watch::channel(None).1))),
         }
     }
+}
+
+/// The state that `records` leave.
+#[cfg(feature = "crossings")]
+fn after(mut state: SessionState, records: &[Record]) -> SessionState {
+    records.iter().for_each(|record| state.apply(record));
+    state
 }
 
 /// The repeat rule, over this session and its earlier attempts, on (tool, digest of the arguments). `None`: it may run.

@@ -147,19 +147,16 @@ impl SharedFrames {
     }
 }
 
-pub(crate) fn encode_all<B: LogBody>(
+pub(crate) fn encode_all<'a, B: LogBody + 'a>(
     log: &LogKey,
     last: Seq,
     epoch: Epoch,
     at: u64,
-    bodies: &[B],
+    bodies: impl IntoIterator<Item = &'a B>,
 ) -> Result<Vec<Frame>, AppendError> {
-    if bodies.is_empty() {
-        return Err(AppendError::Refused(Refused::Empty));
-    }
     let mut seq = last;
-    bodies
-        .iter()
+    let frames: Vec<_> = bodies
+        .into_iter()
         .map(|body| {
             seq = seq.next();
             let frame = Frame::encode(log, seq, epoch, at, body)
@@ -169,7 +166,11 @@ pub(crate) fn encode_all<B: LogBody>(
             }
             Ok(frame)
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    if frames.is_empty() {
+        return Err(AppendError::Refused(Refused::Empty));
+    }
+    Ok(frames)
 }
 
 impl fmt::Debug for dyn WriterBackend {

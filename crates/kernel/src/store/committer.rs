@@ -8,8 +8,11 @@
 //!                                                         └─ failed at commit: poisoned, all answered `Unknown`
 //! ```
 //!
-//! There is no timer before a synced group: at one caller it would only add its wait, at many the last sync is the wait. Refusals are
-//! answered with the group too, so that nobody hears of a fence or a place that a crash could still take back.
+//! There is no timer before a synced group: at one caller it would only add its wait, at many the last sync is the wait. But those whom
+//! the last group answered are about to ask again, and the first of them would begin a group of one while the others queue up behind it
+//! (half of all groups, measured): so as many as were answered are waited for, never longer than half of what their commit took.
+//!
+//! Refusals are answered with the group too, so that nobody hears of a fence or a place that a crash could still take back.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -36,6 +39,9 @@ const GROUP_BYTES: usize = RECORD_BYTES;
 const POLL: Duration = Duration::from_millis(200);
 /// A buffered batch waits this long for a synced one to go with; the rest of `BUFFER_TIME` is for the write.
 const LINGER: Duration = Duration::from_millis(BUFFER_TIME.as_millis() as u64 / 2);
+
+/// Longest time that those who were answered last are waited for.
+const GATHER: Duration = Duration::from_micros(500);
 
 /// What the store's handles and its committer both see.
 #[derive(Default)]
@@ -175,7 +181,8 @@ pub(super) fn start<B: Backend, R: Reads>(
     common: Arc<Common>,
 ) -> Result<Arc<Queue>, StoreError> {
     let (ops, queued) = channel();
-    let committer = Committer { backend, reads, common, queued, failed: HashMap::new() };
+    let last = Last { answered: 0, took: Duration::ZERO };
+    let committer = Committer { backend, reads, common, queued, failed: HashMap::new(), last };
     std::thread::Builder::new().name("agentrun-store".to_owned()).spawn(move || committer.run()).map_err(|error| {
         StoreError::Unusable { place: "this process".to_owned(), why: format!("no thread for its writes: {error}") }
     })?;
@@ -189,6 +196,14 @@ struct Committer<B, R> {
     queued: Receiver<Op>,
     /// Writers whose buffered batch was not written, by the nonce of their open, with the reason for their next synced batch.
     failed: HashMap<Nonce, String>,
+    last: Last,
+}
+
+/// The last group.
+struct Last {
+    /// How many waited for its answers.
+    answered: usize,
+    took: Duration,
 }
 
 impl<B: Backend, R: Reads> Committer<B, R> {
@@ -208,7 +223,10 @@ impl<B: Backend, R: Reads> Committer<B, R> {
                     continue;
                 }
                 due = None;
+                gather(&self.queued, &mut waiting, self.last.answered, Instant::now() + GATHER.min(self.last.took / 2));
+                let (answered, began) = (waiting.iter().filter(|op| !op.is_buffered()).count(), Instant::now());
                 waiting = self.group(std::mem::take(&mut waiting));
+                self.last = Last { answered, took: began.elapsed() };
             }
             self.look_elsewhere();
             if !open {
@@ -392,6 +410,23 @@ impl<B: Backend, R: Reads> Committer<B, R> {
             if let Ok(head) = self.reads.head(&log) {
                 self.common.watches.publish(&log, head);
             }
+        }
+    }
+}
+
+/// Adds to `waiting`, until it is as long as `wanted` or `until` has come: those who were answered last ask again at once.
+fn gather(queued: &Receiver<Op>, waiting: &mut Vec<Op>, wanted: usize, until: Instant) {
+    let mut bytes: usize = waiting.iter().map(Op::bytes).sum();
+    while waiting.len() < wanted && bytes < GROUP_BYTES {
+        match queued.try_recv() {
+            Ok(Op::Follow) => {}
+            Ok(op) => {
+                bytes = bytes.saturating_add(op.bytes());
+                waiting.push(op);
+            }
+            // Asleep it would be woken by each of them, and each would pay for it.
+            Err(TryRecvError::Empty) if Instant::now() < until => std::thread::yield_now(),
+            Err(_) => return,
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    AppendError, Batch, FencedAppend, SharedAppend, SharedFrames, StoreError, WriterBackend, encode_all, now_ms,
+    AppendError, Batch, Durability, FencedAppend, SharedAppend, SharedFrames, StoreError, WriterBackend, encode_all,
+    now_ms,
 };
 use crate::ids::{Epoch, LogKey, Nonce, Seq, SessionKey};
-use crate::record::Body;
+use crate::record::{Body, Record};
 use crate::store::End;
 
 /// The one way to write a session. Made by [`SessionStore::open`](super::SessionStore::open); dead once an append said
@@ -55,12 +56,32 @@ impl SessionWriter {
     /// # Errors
     /// [`AppendError`]; after `Fenced` and `Unknown` every later append answers the same.
     pub async fn append(&mut self, batch: Batch, also: Option<SharedAppend>) -> Result<Seq, AppendError> {
+        self.write(&batch.bodies.iter().collect::<Vec<_>>(), now_ms(), batch.durability, also).await
+    }
+
+    /// The same with records that were made for this writer's place: its seqs, its epoch, and one time.
+    pub(crate) async fn append_records(
+        &mut self,
+        records: &[Record],
+        durability: Durability,
+        also: Option<SharedAppend>,
+    ) -> Result<Seq, AppendError> {
+        let at = records.first().map_or_else(now_ms, |record| record.at);
+        self.write(&records.iter().map(|record| &record.body).collect::<Vec<_>>(), at, durability, also).await
+    }
+
+    async fn write(
+        &mut self,
+        bodies: &[&Body],
+        at: u64,
+        durability: Durability,
+        also: Option<SharedAppend>,
+    ) -> Result<Seq, AppendError> {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }
-        let at = now_ms();
         let log = LogKey::Session(self.key.clone());
-        let frames = encode_all(&log, self.last, self.epoch, at, &batch.bodies)?;
+        let frames = encode_all(&log, self.last, self.epoch, at, bodies.iter().copied())?;
         let also = also.map(|append| SharedFrames::encode(append, at)).transpose()?;
         let append = FencedAppend {
             key: self.key.clone(),
@@ -68,17 +89,13 @@ impl SessionWriter {
             nonce: self.nonce,
             last: self.last,
             frames,
-            durability: batch.durability,
-            begins: batch.bodies.iter().any(|body| matches!(body, Body::Intent(_))),
-            run: batch
-                .bodies
+            durability,
+            begins: bodies.iter().any(|body| matches!(body, Body::Intent(_))),
+            run: bodies
                 .iter()
                 .find_map(|body| if let Body::Bound(bound) = body { Some(bound.run.clone()) } else { None }),
-            end: end_of(&batch.bodies),
-            moved: batch
-                .bodies
-                .iter()
-                .find_map(|body| if let Body::Moved { to } = body { Some(to.clone()) } else { None }),
+            end: end_of(bodies),
+            moved: bodies.iter().find_map(|body| if let Body::Moved { to } = body { Some(to.clone()) } else { None }),
             also,
         };
         let answer = match self.backend.append(append).await {
@@ -97,7 +114,7 @@ impl SessionWriter {
 
 /// What a batch makes of the session's end: `Some(None)` takes a park back, since the session goes on. The store keeps an answer that is
 /// already there.
-fn end_of(bodies: &[Body]) -> Option<Option<End>> {
+fn end_of(bodies: &[&Body]) -> Option<Option<End>> {
     bodies.iter().rev().find_map(|body| match body {
         Body::Delivered(_) => Some(Some(End::Delivered)),
         Body::Failed(_) => Some(Some(End::Failed)),

@@ -104,10 +104,10 @@ async fn closed(path: &Path) {
     poll(|| async { (!wal.exists()).then_some(()) }).await;
 }
 
-/// The first format had no checksum over a log's head.
+/// The first format had no checksum over a log's head; the second had heads by the numbers of their logs.
 #[tokio::test]
 async fn another_format_is_refused_and_left_alone() {
-    for format in [1, 3] {
+    for format in [2, 4] {
         let folder = TempDir::new().unwrap();
         let path = file(&folder);
         drop(SqliteStore::open(&path).unwrap());
@@ -118,7 +118,7 @@ async fn another_format_is_refused_and_left_alone() {
         let before = std::fs::read(&path).unwrap();
         match SqliteStore::open(&path).err() {
             Some(StoreError::Format { found, known }) => {
-                assert_eq!((found, known.as_str()), (format.to_string(), "2"));
+                assert_eq!((found, known.as_str()), (format.to_string(), "3"));
             }
             other => panic!("{other:?}"),
         }
@@ -184,6 +184,7 @@ async fn what_is_damaged_is_named_and_not_skipped() {
         ("UPDATE log SET moved = 'elsewhere'", 200),
         ("UPDATE log SET end = 'delivered'", 200),
         ("DELETE FROM head", 0),
+        ("UPDATE log SET head = head + 1", 0),
     ] {
         let folder = TempDir::new().unwrap();
         let path = file(&folder);
@@ -206,6 +207,20 @@ async fn what_is_damaged_is_named_and_not_skipped() {
             assert!(matches!(taken, Err(OpenError::Store(StoreError::Corrupt { .. }))), "{damage}: {taken:?}");
         }
     }
+}
+
+/// What a group sets is then on few pages, however many sessions the file holds.
+#[tokio::test]
+async fn the_heads_of_the_sessions_taken_last_lie_side_by_side() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&file(&folder));
+    for name in ["a", "b", "c", "d", "b", "a"] {
+        store.open(&key(name), None).await.unwrap().append(Batch::of([data(1)]), None).await.unwrap();
+    }
+    let conn = rusqlite::Connection::open(file(&folder)).unwrap();
+    let mut names = conn.prepare("SELECT l.name FROM log l JOIN head h ON h.at = l.head ORDER BY h.at").unwrap();
+    let names: Vec<String> = names.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(names, ["c", "d", "b", "a"]);
 }
 
 #[tokio::test]

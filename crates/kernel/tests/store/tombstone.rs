@@ -246,16 +246,13 @@ pub(crate) async fn an_inbox_of_a_session_that_left_takes_nothing(both: Both) {
     both.store.append_at(&ledger("gone"), Seq(0), crate::suite::raise("x")).await.unwrap();
 }
 
-/// Rows of a removed session are gone from the file itself, not only from the answers, and an older file learns of tombstones.
+/// Rows of a removed session are gone from the file itself, not only from the answers.
 #[tokio::test]
 async fn f21_no_row_of_a_removed_session_stays_in_the_file() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("sessions.db");
     let store: Store = Arc::new(SqliteStore::open(&path).unwrap());
     let conn = rusqlite::Connection::open(&path).unwrap();
-    conn.execute("DROP TABLE tombstone", ()).unwrap();
-    drop(store);
-    let store: Store = Arc::new(SqliteStore::open(&path).unwrap());
     drop(written(&store, "a", 200).await);
     let mut writer = store.open(&key("b"), None).await.unwrap();
     writer.append(Batch::of([Body::Data { name: "n".to_owned(), value: json!("kept") }]), None).await.unwrap();

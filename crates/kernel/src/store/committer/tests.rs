@@ -17,7 +17,8 @@ use super::super::{
     AppendError, Batch, Durability, FREE_BYTES, MemoryStore, OpenError, Refused, SessionWriter, SharedAppend,
     SharedBatch, StoreError,
 };
-use crate::ids::{Digest, EffectKey, Epoch, LogKey, RunId, Seq, SessionKey, SharedLog};
+use super::{Op, Take, gather};
+use crate::ids::{Digest, EffectKey, Epoch, LogKey, Nonce, RunId, Seq, SessionKey, SharedLog};
 use crate::money::Usd;
 use crate::record::{Body, EffectKind, Intent, LedgerBody, Outcome, OutcomeEnd, Replay};
 
@@ -307,6 +308,35 @@ async fn what_waits_during_a_sync_is_one_group() {
         append.await.unwrap().1.unwrap();
     }
     assert_eq!(bench.commits() - before, 3, "the plug's open, its append, and one for all");
+}
+
+#[test]
+fn those_who_were_answered_together_are_waited_for_and_nobody_else() {
+    use std::time::Instant;
+    let take = |n: u64| {
+        let (answer, _) = tokio::sync::oneshot::channel();
+        Op::Take(Take { key: key(&n.to_string()), expected: None, nonce: Nonce::draw(), answer })
+    };
+    let (ops, queued) = channel();
+    let later = Instant::now() + Duration::from_secs(60);
+    let mut waiting = vec![take(1)];
+    gather(&queued, &mut waiting, 1, later);
+    assert_eq!(waiting.len(), 1, "one alone waits for nobody");
+    let asks = std::thread::spawn(move || {
+        for n in 2..=4 {
+            std::thread::yield_now();
+            ops.send(take(n)).unwrap();
+        }
+        ops
+    });
+    gather(&queued, &mut waiting, 3, later);
+    assert_eq!(waiting.len(), 3);
+    let ops = asks.join().unwrap();
+    gather(&queued, &mut waiting, 9, Instant::now());
+    assert_eq!(waiting.len(), 4, "what is there is taken, and nobody is waited for too long");
+    drop(ops);
+    gather(&queued, &mut waiting, 9, later);
+    assert_eq!(waiting.len(), 4);
 }
 
 #[tokio::test]

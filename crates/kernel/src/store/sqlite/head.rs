@@ -9,7 +9,7 @@ use super::write::{kind, name, read_failed};
 use crate::ids::{Epoch, LogKey, Seq};
 
 /// The columns of [`RowHead::from_row`], of `log` as `l` and `head` as `h`.
-pub(super) const COLUMNS: &str = "l.s, h.epoch, h.nonce, h.seq, h.durable, h.last, l.end, l.moved, h.sum";
+pub(super) const COLUMNS: &str = "l.s, h.epoch, h.nonce, h.seq, h.durable, h.last, l.end, l.moved, h.sum, l.head";
 
 /// The rows as they are read.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub(super) struct RowHead {
     end: Option<String>,
     pub(super) moved: Option<String>,
     sum: i64,
+    /// Its row in `head`.
+    pub(super) at: i64,
 }
 
 impl RowHead {
@@ -37,6 +39,7 @@ impl RowHead {
             end: row.get(6)?,
             moved: row.get(7)?,
             sum: row.get(8)?,
+            at: row.get(9)?,
         })
     }
 
@@ -44,7 +47,7 @@ impl RowHead {
     pub(super) fn find(conn: &Connection, log: &LogKey) -> Result<Option<Self>, StoreError> {
         let found = conn
             .prepare_cached(&format!(
-                "SELECT {COLUMNS} FROM log l LEFT JOIN head h ON h.s = l.s WHERE l.kind = ?1 AND l.name = ?2"
+                "SELECT {COLUMNS} FROM log l LEFT JOIN head h ON h.at = l.head WHERE l.kind = ?1 AND l.name = ?2"
             ))
             .and_then(|mut head| head.query_row((kind(log), name(log)), Self::from_row).optional())
             .map_err(|error| read_failed(log, Seq::START, &error))?;

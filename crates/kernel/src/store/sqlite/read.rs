@@ -69,13 +69,13 @@ impl Reads for SqliteReads {
             let failed = |error: rusqlite::Error| StoreError::Io(error.to_string());
             let mut list = conn
                 .prepare_cached(&format!(
-                    "SELECT {COLUMNS}, l.name, l.run FROM log l LEFT JOIN head h ON h.s = l.s
+                    "SELECT {COLUMNS}, l.name, l.run FROM log l LEFT JOIN head h ON h.at = l.head
                      WHERE l.kind = 'session' AND l.name > ?1 ORDER BY l.name LIMIT ?2"
                 ))
                 .map_err(failed)?;
             let after = after.map_or("", SessionKey::as_str);
             let rows = list
-                .query_map((after, int(limit as u64)), |row| Ok((RowHead::from_row(row)?, row.get(9)?, row.get(10)?)))
+                .query_map((after, int(limit as u64)), |row| Ok((RowHead::from_row(row)?, row.get(10)?, row.get(11)?)))
                 .map_err(failed)?;
             rows.map(|row| listed(row.map_err(failed)?)).collect()
         })

@@ -30,6 +30,8 @@ pub(super) struct SqliteBackend {
     durability: Durability,
     data_version: i64,
     changed_elsewhere: bool,
+    /// A group has looked for other processes' commits since it was last asked about them.
+    looked: bool,
 }
 
 /// A log as its rows and this group make it.
@@ -37,6 +39,8 @@ pub(super) struct SqliteBackend {
 struct Known {
     /// Its number; `None` until its first step is written.
     s: Option<i64>,
+    /// Its row in `head`.
+    at: i64,
     state: LogState,
     /// Row of its last record, 0 for none.
     last: i64,
@@ -67,6 +71,7 @@ impl SqliteBackend {
             durability: Durability::Synced,
             data_version,
             changed_elsewhere: false,
+            looked: false,
         })
     }
 
@@ -98,6 +103,7 @@ impl SqliteBackend {
         }
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
         self.see_others()?;
+        self.looked = true;
         if self.logs.len() > REMEMBERED {
             self.logs.clear();
         }
@@ -154,8 +160,17 @@ impl SqliteBackend {
             let mut known = self.known(write.log).map_err(Fault::Store)?.clone();
             let before = Row { epoch: known.state.epoch, nonce: known.state.nonce, seq: known.state.seq };
             let s = match known.s {
-                Some(s) => s,
-                None => create(&self.conn, write.log)?,
+                Some(s) => {
+                    if write.after.epoch != known.state.epoch {
+                        known.at = to_the_end(&self.conn, s, known.at)?;
+                    }
+                    s
+                }
+                None => {
+                    let (s, at) = create(&self.conn, write.log)?;
+                    known.at = at;
+                    s
+                }
             };
             known.s = Some(s);
             if write.erase {
@@ -206,14 +221,14 @@ impl SqliteBackend {
     fn set_heads(&mut self) -> rusqlite::Result<()> {
         let mut set = self.conn.prepare_cached(
             "UPDATE head SET epoch = ?5, nonce = ?6, seq = ?7, durable = ?8, last = ?9, sum = ?10
-             WHERE s = ?1 AND epoch = ?2 AND nonce = ?3 AND seq = ?4",
+             WHERE at = ?1 AND epoch = ?2 AND nonce = ?3 AND seq = ?4",
         )?;
         for log in self.dirty.drain(..) {
             let Some(known) = self.logs.get_mut(&log) else { continue };
-            let (Some(s), Some(row)) = (known.s, known.row.take()) else { continue };
+            let Some(row) = known.row.take() else { continue };
             let state = &known.state;
             let changed = set.execute((
-                s,
+                known.at,
                 int(row.epoch.0),
                 row.nonce.0,
                 int(row.seq.0),
@@ -320,8 +335,11 @@ impl Backend for SqliteBackend {
     }
 
     fn changed_elsewhere(&mut self) -> bool {
-        // Not readable: the watcher's own read will say so.
-        let _ = self.see_others();
+        // It is asked after each group too, and each group has looked: another look is another read of the file.
+        if !std::mem::take(&mut self.looked) {
+            // Not readable: the watcher's own read will say so.
+            let _ = self.see_others();
+        }
         std::mem::take(&mut self.changed_elsewhere)
     }
 }
@@ -354,19 +372,37 @@ fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("PRAGMA data_version")?.query_row((), |row| row.get(0))
 }
 
-fn create(conn: &Connection, log: &LogKey) -> rusqlite::Result<i64> {
-    let s = conn
-        .prepare_cached("INSERT INTO log (kind, name) VALUES (?1, ?2) RETURNING s")?
-        .query_row((kind(log), name(log)), |row| row.get(0))?;
-    conn.prepare_cached("INSERT INTO head (s, epoch, nonce, seq, durable, last, sum) VALUES (?1, 0, ?2, 0, 0, 0, ?3)")?
-        .execute((s, [0_u8; 16], head::sum(log, &LogState::EMPTY, 0)))?;
-    Ok(s)
+/// Its number and the row of its head.
+fn create(conn: &Connection, log: &LogKey) -> rusqlite::Result<(i64, i64)> {
+    conn.prepare_cached("INSERT INTO head (epoch, nonce, seq, durable, last, sum) VALUES (0, ?1, 0, 0, 0, ?2)")?
+        .execute(([0_u8; 16], head::sum(log, &LogState::EMPTY, 0)))?;
+    let at = conn.last_insert_rowid();
+    conn.prepare_cached("INSERT INTO log (kind, name, head) VALUES (?1, ?2, ?3)")?.execute((
+        kind(log),
+        name(log),
+        at,
+    ))?;
+    Ok((conn.last_insert_rowid(), at))
+}
+
+/// Moves the head of a log that was taken behind all others, where those of the other sessions that live now are. Answers its row.
+fn to_the_end(conn: &Connection, s: i64, at: i64) -> rusqlite::Result<i64> {
+    let last: i64 = conn.prepare_cached("SELECT coalesce(max(at), 0) FROM head")?.query_row((), |row| row.get(0))?;
+    if last == at {
+        return Ok(at);
+    }
+    let moved = conn.prepare_cached("UPDATE head SET at = ?2 WHERE at = ?1")?.execute((at, last + 1))?;
+    if moved != 1 {
+        return Err(rusqlite::Error::StatementChangedRows(moved));
+    }
+    conn.prepare_cached("UPDATE log SET head = ?2 WHERE s = ?1")?.execute((s, last + 1))?;
+    Ok(last + 1)
 }
 
 /// A log from its rows.
 fn load(conn: &Connection, log: &LogKey) -> Result<Known, StoreError> {
     let Some(row) = RowHead::find(conn, log)? else {
-        return Ok(Known { s: None, state: LogState::EMPTY, last: 0, tail: Vec::new(), row: None });
+        return Ok(Known { s: None, at: 0, state: LogState::EMPTY, last: 0, tail: Vec::new(), row: None });
     };
     row.check(conn, log)?;
     let end = row.end(log)?;
@@ -377,7 +413,7 @@ fn load(conn: &Connection, log: &LogKey) -> Result<Known, StoreError> {
     };
     let Head { seq: durable, epoch } = row.head();
     let state = LogState { seq: row.seq(), durable, epoch, nonce: Nonce(row.nonce), end, moved: row.moved, removed };
-    Ok(Known { s: Some(row.s), state, last: row.last, tail: Vec::new(), row: None })
+    Ok(Known { s: Some(row.s), at: row.at, state, last: row.last, tail: Vec::new(), row: None })
 }
 
 pub(super) fn read_failed(log: &LogKey, seq: Seq, error: &rusqlite::Error) -> StoreError {
