@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agentrun_host::{
     Credential, KeyGuard, Lease, ModelProxy, Origin, PaidRequest, Provider, ProviderConfig, Refusal, RequestEnd,
-    RequestGate, SessionSecret, Timeouts,
+    RequestGate, SessionSecret, Steadfast, Timeouts,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -260,15 +260,26 @@ impl Session {
         refusal: Option<Refusal>,
         open: Option<Arc<Notify>>,
     ) -> Self {
-        let proxy = ModelProxy::start(ProviderConfig {
+        Self::steadfast(api, origin, timeouts, Steadfast::default(), refusal, open).await
+    }
+
+    /// One whose proxy asks again, or elsewhere.
+    pub async fn steadfast(
+        api: Provider,
+        origin: &str,
+        timeouts: Timeouts,
+        steadfast: Steadfast,
+        refusal: Option<Refusal>,
+        open: Option<Arc<Notify>>,
+    ) -> Self {
+        let provider = ProviderConfig {
             api,
             policy: api.policy(),
             origin: origin.parse::<Origin>().unwrap(),
             credential: Credential::from_text(CANARY.to_owned()).unwrap(),
             timeouts,
-        })
-        .await
-        .unwrap();
+        };
+        let proxy = ModelProxy::start_with(provider, steadfast).await.unwrap();
         let (send, ends) = mpsc::unbounded_channel();
         let gate = Arc::new(Gate {
             refusal,
