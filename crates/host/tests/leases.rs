@@ -207,7 +207,7 @@ async fn hangs_up(nth: usize, port: u16, request: &[u8], open: &mut tokio::sync:
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn b91_report_3_a_client_that_hangs_up_at_every_point_leaves_no_hold_without_its_end() {
     let (origin, served) = provider().await;
     let ledger = Ledger::new();
