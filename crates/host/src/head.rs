@@ -119,7 +119,7 @@ fn body_length(head: &[u8]) -> Result<u64, Malformed> {
     let (mut length, mut hosts) = (None, 0_u32);
     for line in lines {
         let (name, value) = line.split_once(':').ok_or(bad("a header line has no colon"))?;
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if name.is_empty() || !name.bytes().all(is_token) {
             return Err(bad("a header's name must end at its colon, and a header on one line"));
         }
         if value.bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte)) {
@@ -146,6 +146,11 @@ fn body_length(head: &[u8]) -> Result<u64, Malformed> {
         return Err(bad("one Host at most"));
     }
     Ok(length.unwrap_or(0))
+}
+
+/// The characters a header's name is made of.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 fn announces_length(head: &str) -> bool {
@@ -203,6 +208,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.stream.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// Tests: a failure is a report.
+mod fuzz;
 
 #[cfg(test)]
 mod tests {

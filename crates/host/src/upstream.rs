@@ -99,7 +99,7 @@ struct Idle {
 /// Providers close connections that rest longer; one that both sides still hold is worth a handshake.
 const REST: Duration = Duration::from_secs(20);
 /// Resting connections that are kept.
-const RESTING: usize = 16;
+const RESTING: usize = 64;
 
 /// An answer, and the connection it comes over.
 pub(crate) struct Answer {
