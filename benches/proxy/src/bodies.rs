@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 
 pub(crate) const MODEL: &str = "claude-sonnet-4-5";
 
-/// A piece of code as a tool gives it back, with the escapes that code has.
-const CODE: &str =
-    "    let rows = \"SELECT id, name FROM t WHERE a = 'b'\";\n\tif (x > 0 && y[1] != \"\\n\") { return foo(x, y); }\n";
+/// What a tool gives back is real code: this program's own.
+const CODE: &str = concat!(include_str!("load.rs"), include_str!("process.rs"), include_str!("report.rs"));
 
 fn tool(n: usize) -> Value {
     let member = |name: &str| json!({"type": "string", "description": format!("The {name} of tool {n}, as the harness documents it.")});
@@ -29,7 +28,9 @@ pub(crate) fn request(bytes: usize, stream: bool) -> Vec<u8> {
         let missing = bytes - whole(&messages).len();
         let id = format!("toolu_{n}");
         let input = json!({"path": format!("src/file_{n}.rs"), "pattern": "fn main"});
-        let result = CODE.repeat((missing / CODE.len()).clamp(1, 30));
+        // A piece of some 4 KB, another one each time.
+        let from = (n * 2_003) % (CODE.len() / 2);
+        let result: String = CODE.chars().skip(from).take((missing / 10 * 9).clamp(200, 4_000)).collect();
         messages.push(json!({"role": "assistant", "content": [{"type": "text", "text": "I look at it."},
             {"type": "tool_use", "id": id, "name": "tool_1", "input": input}]}));
         messages.push(json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id,

@@ -19,7 +19,36 @@ const SHORTEST_HALF: usize = 16;
 /// A provider's API key.
 pub struct Credential {
     key: Zeroizing<Vec<u8>>,
-    forms: Vec<Zeroizing<Vec<u8>>>,
+    forms: Vec<Form>,
+}
+
+/// One way in which a credential may stand in an answer.
+pub(crate) struct Form {
+    text: Zeroizing<Vec<u8>>,
+    rare: usize,
+}
+
+impl Form {
+    fn of(text: Zeroizing<Vec<u8>>) -> Self {
+        // Answers are mostly words in small letters.
+        let common = |byte: &u8| match byte {
+            b'A'..=b'Z' => 0,
+            b'0'..=b'9' => 1,
+            b'a'..=b'z' => 3,
+            _ => 2,
+        };
+        let rare = text.iter().enumerate().min_by_key(|(_, byte)| common(byte)).map_or(0, |(place, _)| place);
+        Self { text, rare }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// A byte of it that is rare in answers, and its place.
+    pub(crate) fn rare(&self) -> (usize, u8) {
+        (self.rare, self.text.get(self.rare).copied().unwrap_or_default())
+    }
 }
 
 /// The text is no credential. Names where it came from, never what it was.
@@ -88,12 +117,12 @@ impl Credential {
 
     /// What an answer is searched for: the key or, where it is long enough, each of its halves; the same escaped for a URL and for JSON, in
     /// hexadecimal, and in base64 at each place within a longer text.
-    pub(crate) fn forms(&self) -> impl Iterator<Item = &[u8]> {
-        self.forms.iter().map(|form| form.as_slice())
+    pub(crate) fn forms(&self) -> impl Iterator<Item = &Form> {
+        self.forms.iter()
     }
 }
 
-fn forms(key: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
+fn forms(key: &[u8]) -> Vec<Form> {
     let mut forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut add = |form: Vec<u8>| {
         let form = Zeroizing::new(form);
@@ -132,7 +161,7 @@ fn forms(key: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
             add(in_base64(key, before, alphabet));
         }
     }
-    forms
+    forms.into_iter().map(Form::of).collect()
 }
 
 fn hex_lower(byte: u8) -> [u8; 2] {
@@ -181,7 +210,7 @@ mod tests {
     fn b89_the_forms_are_what_others_make_of_the_key() {
         let forms = |key: &str| -> Vec<String> {
             let key = Credential::from_text(key.to_owned()).unwrap();
-            key.forms().map(|form| String::from_utf8(form.to_vec()).unwrap()).collect()
+            key.forms().map(|form| String::from_utf8(form.bytes().to_vec()).unwrap()).collect()
         };
         // Too short for halves. Checked with other programs: base64 of the key alone, behind one and behind two bytes.
         let all = forms("sk-a/b?c");

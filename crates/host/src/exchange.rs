@@ -35,6 +35,8 @@ pub(crate) const DRAINS: usize = 64;
 const PIECES: usize = 32;
 /// Largest answer that is passed on whole and not as a stream: the provider's errors, and what it answers on free routes.
 const WHOLE_BYTES: usize = 1 << 20;
+/// Headers that are made room for at once.
+const HEADERS: usize = 16;
 /// How long a provider that has said everything may take to end its answer.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -66,7 +68,7 @@ pub(crate) struct Checked {
 impl Side {
     /// Headers as the provider gets them: what the policy lists, ours, the credential.
     fn headers(&self, given: &HeaderMap, credential: &Credential) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+        let mut headers = HeaderMap::with_capacity(HEADERS);
         for name in self.policy.request_headers() {
             for value in given.get_all(*name) {
                 headers.append(*name, value.clone());
@@ -86,7 +88,7 @@ impl Side {
 
     /// The headers of an answer as the harness gets them.
     fn answered(&self, from: &Target, answer: &Response<Incoming>) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+        let mut headers = HeaderMap::with_capacity(HEADERS);
         for name in self.policy.response_headers() {
             if let Some(value) = answer.headers().get(*name).filter(|value| !holds(value.as_bytes(), &from.credential))
             {

@@ -26,24 +26,65 @@ pub struct NotStrict {
 /// # Errors
 /// [`NotStrict`] with what and where.
 pub fn strict(body: &[u8]) -> Result<(), NotStrict> {
+    read(body, None).map(drop)
+}
+
+/// Checks a body, and makes its outline: the same document with every text that is longer than [`LONG`] empty where it stands for a value.
+///
+/// # Errors
+/// As [`strict`].
+pub(crate) fn outline(body: &[u8]) -> Result<Vec<u8>, NotStrict> {
+    // Most of an agent's body is such text.
+    let mut reader = read(body, Some(Vec::with_capacity(body.len() / 4)))?;
+    let mut outline = reader.outline.take().unwrap_or_default();
+    outline.extend_from_slice(body.get(reader.outlined..).unwrap_or_default());
+    Ok(outline)
+}
+
+/// The longest text, in bytes as it is written, that an outline has.
+pub const LONG: usize = 256;
+
+fn read(body: &[u8], outline: Option<Vec<u8>>) -> Result<Reader<'_>, NotStrict> {
     let refused = |what, at| NotStrict { what, at };
     std::str::from_utf8(body).map_err(|error| refused("it must be UTF-8", error.valid_up_to()))?;
-    let mut reader = Reader { rest: body, names: Vec::new() };
-    reader.document().map_err(|what| refused(what, body.len().saturating_sub(reader.rest.len())))
+    let mut reader = Reader { body, rest: body, names: Vec::new(), outline, outlined: 0 };
+    match reader.document() {
+        Ok(()) => Ok(reader),
+        Err(what) => Err(refused(what, reader.at())),
+    }
 }
 
 type Read = Result<(), &'static str>;
 
 /// The bytes that are still to be read, which are UTF-8, and the names of every object that is open.
 struct Reader<'a> {
+    body: &'a [u8],
     rest: &'a [u8],
     names: Vec<Cow<'a, [u8]>>,
+    /// What has gone into the outline, if one is made, and up to which byte of the body it goes.
+    outline: Option<Vec<u8>>,
+    outlined: usize,
 }
 
 /// Names that are compared one by one: most objects have a handful, for which a walk beats a hash.
 const FEW: usize = 16;
 
 impl<'a> Reader<'a> {
+    const fn at(&self) -> usize {
+        self.body.len().saturating_sub(self.rest.len())
+    }
+
+    /// Leaves the text out of the outline that began at `start` and whose closing quote was just read, if it is long.
+    fn leave_out(&mut self, start: usize) {
+        let end = self.at().saturating_sub(1);
+        if let Some(outline) = &mut self.outline
+            && end.saturating_sub(start) > LONG
+        {
+            outline.extend_from_slice(self.body.get(self.outlined..start).unwrap_or_default());
+            self.outlined = end;
+        }
+    }
+
     fn document(&mut self) -> Read {
         self.space();
         if !self.rest.starts_with(b"{") {
@@ -65,7 +106,10 @@ impl<'a> Reader<'a> {
         match self.rest {
             [b'"', rest @ ..] => {
                 self.rest = rest;
-                self.string().map(drop)
+                let start = self.at();
+                self.string()?;
+                self.leave_out(start);
+                Ok(())
             }
             [b'{', rest @ ..] => {
                 let inner = deeper(depth)?;
@@ -307,6 +351,19 @@ mod tests {
         for case in cases {
             assert!(strict(case).is_err(), "{}", String::from_utf8_lossy(case));
         }
+    }
+
+    #[test]
+    fn an_outline_is_the_same_document_without_its_long_texts() {
+        let (long, short) = ("\\n\\\"é".repeat(60), "s".repeat(LONG));
+        let made = |text: &str| {
+            format!(
+                r#" {{"a":"{text}","{long}":[{{"b":"{short}"}},"{text}",-1.5e3,""],"c":{{"d":"{text}"}},"e":null}} "#
+            )
+        };
+        assert_eq!(outline(made(&long).as_bytes()).unwrap(), made("").into_bytes());
+        assert_eq!(outline(b"{}").unwrap(), b"{}");
+        assert!(outline(br#"{"a":1,"a":2}"#).is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod upstream;
 
 pub use credential::{Credential, CredentialError};
 pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
-pub use json::{BODY_BYTES, DEPTH, NotStrict, strict};
+pub use json::{BODY_BYTES, DEPTH, LONG, NotStrict, strict};
 pub use key::{KeyGuard, SessionSecret};
 pub use policy::{Anthropic, OpenAiChat, OpenAiResponses, ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 pub use provider::{Provider, UnknownProvider};

@@ -29,7 +29,7 @@ use crate::edge::{self, Malformed};
 use crate::exchange::{self, Checked, Side, Target};
 use crate::gate::{PaidRequest, RequestGate};
 use crate::head::Watched;
-use crate::json::{BODY_BYTES, strict};
+use crate::json::{BODY_BYTES, outline};
 use crate::key::{KeyGuard, KeyTable, SessionSecret};
 use crate::policy::{ProviderPolicy, Route, RouteKind, Shaped, route};
 use crate::provider::Provider;
@@ -205,12 +205,19 @@ struct Door {
 
 async fn serve(listener: TcpListener, door: Arc<Door>) {
     let mut connections = JoinSet::new();
+    // Lets go of connections that have ended, and is the timer that is due first: one that is set for earlier than all others wakes the
+    // runtime with a system call, which `HEAD_TIME` would do after each answer.
+    let mut ticks = tokio::time::interval(HEAD_TIME / 2);
     loop {
         while connections.len() >= CONNECTIONS {
             connections.join_next().await;
         }
         while connections.try_join_next().is_some() {}
-        let (stream, peer) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ticks.tick() => continue,
+        };
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(_) => {
                 // Out of descriptors: connections that end free some.
@@ -271,14 +278,15 @@ impl Door {
                 return reply::close(reply::error(policy, StatusCode::REQUEST_TIMEOUT, what));
             }
         };
-        if let Err(error) = strict(&body) {
-            return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string());
-        }
+        let outline = match outline(&body) {
+            Ok(outline) => outline,
+            Err(error) => return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string()),
+        };
         let checked = |body| Checked { route, headers: parts.headers, body, _room: room };
         if route.kind == RouteKind::Free {
             return exchange::free(&self.side, checked(body)).await;
         }
-        let Shaped { body, facts } = match policy.shape(&route, body) {
+        let Shaped { body, facts } = match policy.shape_by(&route, body, &outline) {
             Ok(shaped) => shaped,
             Err(what) => return reply::error(policy, StatusCode::BAD_REQUEST, &what),
         };
