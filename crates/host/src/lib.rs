@@ -18,6 +18,7 @@ mod scrub;
 mod tap;
 mod tries;
 mod upstream;
+mod way;
 
 pub use credential::{Credential, CredentialError};
 pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
