@@ -63,6 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("agentrun-testing", &["agentrun-kernel", "agentrun-cap", "agentrun-adapter", "agentrun-host", "agentrun-runner"]),
     ("agentrun-model", &[]),
+    ("agentrun-bench-proxy", &["agentrun-kernel", "agentrun-cap", "agentrun-host"]),
 ];
 
 #[test]

@@ -11,12 +11,12 @@
 use agentrun_testing::sweep::{Backend, Plan, Report, Scenario, run};
 
 /// Sweeps the crossings that begin so, with `planted` in every process, until one case fails.
-fn swept(planted: &str, only: &str) -> Report {
+fn swept(scenario: Scenario, planted: &str, only: &str) -> Report {
     let plan = Plan {
         program: env!("CARGO_BIN_EXE_agentrun-crash-sweep").into(),
         folder: std::env::temp_dir(),
         backends: vec![Backend::Sqlite],
-        scenarios: vec![Scenario::Tools],
+        scenarios: vec![scenario],
         twice: false,
         only: Some(only.to_owned()),
         jobs: 2,
@@ -28,7 +28,11 @@ fn swept(planted: &str, only: &str) -> Report {
 }
 
 fn caught(planted: &str, only: &str, says: &str) {
-    let report = swept(planted, only);
+    caught_in(Scenario::Tools, planted, only, says);
+}
+
+fn caught_in(scenario: Scenario, planted: &str, only: &str, says: &str) {
+    let report = swept(scenario, planted, only);
     assert!(
         report.failed.iter().flat_map(|(_, broken)| broken).any(|broken| broken.contains(says)),
         "`{planted}` was not caught by {} cases at {only}:\n{report}",
@@ -38,7 +42,7 @@ fn caught(planted: &str, only: &str, says: &str) {
 
 #[test]
 fn nothing_planted_breaks_nothing() {
-    let report = swept("", "tool_return");
+    let report = swept(Scenario::Tools, "", "tool_return");
     assert!(report.cases() >= 10 && report.failed.is_empty(), "{report}");
 }
 
@@ -60,6 +64,11 @@ fn b14_f08_a_paid_response_that_is_asked_for_again_is_caught() {
 #[test]
 fn a_hold_without_an_end_is_caught() {
     caught("leak_hold", "request", "holds without an end");
+}
+
+#[test]
+fn b80_a_total_below_what_the_provider_counted_is_caught_in_a_run_that_parks() {
+    caught_in(Scenario::Parked, "release_cut", "response", "lower than the");
 }
 
 #[test]

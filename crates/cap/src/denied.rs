@@ -115,7 +115,8 @@ pub struct Denied {
     pub cap: Option<Usd>,
     /// What the limit belongs to.
     pub scope: Scope,
-    /// What in particular: the model that has no price, the member that has no bound, the count that is used up, the host's message.
+    /// What in particular: the model that has no price, the member that has no bound, the count that is used up, what of an amount was cut,
+    /// the host's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
 }
@@ -153,14 +154,15 @@ impl fmt::Display for Denied {
         let what = self.what.as_deref().unwrap_or("no more is known");
         match (self.word, self.needed, self.left, self.cap) {
             (Word::OverCap | Word::OverBudget | Word::OverReserve, Some(needed), Some(left), Some(cap)) => {
+                let cut = self.what.as_deref().map_or_else(String::new, |what| format!(" ({what})"));
                 let (limit, then) = match self.word {
-                    Word::OverBudget => ("budget", "give the node a larger budget; what was cut counts in full"),
+                    Word::OverBudget => ("budget", "run the node with a larger budget under another session"),
                     Word::OverReserve => ("reserve", "ask under another name, with a larger reserve"),
                     _ => ("cap", "raise the cap and resume"),
                 };
                 write!(
                     f,
-                    "the step may cost up to ${needed} but the {noun} has ${left} left of its {limit} of ${cap}; {then}"
+                    "the step may cost up to ${needed} but the {noun} has ${left} left of its {limit} of ${cap}{cut}; {then}"
                 )
             }
             (Word::OverCap, ..) => write!(f, "the {noun}'s cap has no room ({what}); raise the cap and resume"),

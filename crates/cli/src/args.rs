@@ -55,7 +55,21 @@ A request is admitted only when budget and cap have room for the most it can cos
 claude-sonnet-4-5 on Claude Code, $1.30 for gpt-5 on Codex and OpenCode, though it then costs a fraction of that. One that was cut counts in
 full, since nobody can say what it cost: leave room in the budget for a cut.
 
-A `never` tool (the default) is run at most once for a call, whatever dies in between; a `safe` one may be run again after a crash.";
+A `never` tool (the default) is run at most once for a call, whatever dies in between; a `safe` one may be run again after a crash.
+
+A model that `agentrun price` does not list is refused; `agentrun price --help` says how a --catalog file adds it.";
+
+const CATALOG_HELP: &str = "\
+A catalog file (--catalog of price, run and proxy) adds models to the built-in ones; where both list an id, the file's row stands:
+
+  {\"format\": 1, \"id\": \"my-prices\", \"date\": \"2026-11-30\", \"models\": [
+    {\"id\": \"my-model\", \"provider\": \"openai\", \"context_window\": 128000, \"max_output\": 16000,
+     \"prices\": [{\"from\": null, \"rates\": {\"input\": 1000000, \"output\": 4000000, \"cache_read\": 100000}}]}]}
+
+provider: anthropic or openai. rates: whole pico-dollars a token, so $1 a million tokens is 1000000; also cache_write_5m, cache_write_1h and
+web_search (one search). Leave out what the model does not have: what has no price is not sent. Also prices[].from (the first day of a row,
+oldest first), prices[].above ([{\"prompt\": N, \"rates\"}]: prompts of more tokens), modes ([{\"name\": \"priority\", \"prices\"}]) and geo.
+examples/prices/ has a longer one, and says what each member is.";
 
 const PROXY_HELP: &str = "\
 Serves a provider's API on loopback until SIGINT or SIGTERM, for any harness started by hand:
@@ -106,6 +120,7 @@ pub(crate) enum Command {
         verbose: bool,
     },
     /// The exact price of what a request used; without arguments, the catalog
+    #[command(after_long_help = CATALOG_HELP)]
     Price(PriceArgs),
     /// What a run may spend and has spent; --raise lets a parked one go on
     Cap(CapArgs),
@@ -160,7 +175,7 @@ pub(crate) struct RunArgs {
     /// The most a new run may spend, in dollars. An existing run keeps its own.
     #[arg(long, value_name = "USD", value_parser = amount, allow_hyphen_values = true)]
     pub(crate) cap: Option<Usd>,
-    /// A price catalog that adds to the one built in.
+    /// A price catalog that adds to the one built in; `agentrun price --help` shows one.
     #[arg(long, value_name = "FILE")]
     pub(crate) catalog: Option<PathBuf>,
     /// What the model says, for the faux harness: a script of the scripted model server.
@@ -206,9 +221,13 @@ pub(crate) struct ProxyArgs {
     /// The most all requests together may spend, in dollars; without it there is no cap.
     #[arg(long, value_name = "USD", value_parser = amount, allow_hyphen_values = true)]
     pub(crate) cap: Option<Usd>,
-    /// A price catalog that adds to the one built in.
+    /// A price catalog that adds to the one built in; `agentrun price --help` shows one.
     #[arg(long, value_name = "FILE")]
     pub(crate) catalog: Option<PathBuf>,
+    /// How often a request that the provider is too busy for (429, 5xx, or not reached) is asked again, before anything of an answer came.
+    /// Each try is held and counted on its own.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) retries: u32,
     /// A file that holds the provider's key, in place of the environment variable.
     #[arg(long, value_name = "FILE")]
     pub(crate) credential_file: Option<PathBuf>,
@@ -264,7 +283,7 @@ pub(crate) struct PriceArgs {
     /// The day the prices are of; without it, today.
     #[arg(long, value_name = "DATE")]
     pub(crate) at: Option<Date>,
-    /// A price catalog that adds to the one built in.
+    /// A price catalog that adds to the one built in; `agentrun price --help` shows one.
     #[arg(long, value_name = "FILE")]
     pub(crate) catalog: Option<PathBuf>,
     /// JSON on stdout.

@@ -6,16 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agentrun_cap::{Books, Catalog, Denied, LedgerFault, Quote, Word, quote};
-use agentrun_host::{Lease, ModelProxy, PaidRequest, Refusal, RequestEnd, RequestGate};
-use agentrun_kernel::{
-    AppendError, Epoch, HoldId, LedgerBody, LogKey, RunId, SessionKey, SharedBatch, SharedLog, Store, StoreError, Usd,
-    read_from,
-};
+use agentrun_cap::{Catalog, Denied, Quote, Word, quote};
+use agentrun_host::{Lease, ModelProxy, PaidRequest, Refusal, RequestEnd, RequestGate, Retry, Steadfast};
+use agentrun_kernel::{HoldId, LedgerBody, RunId, SessionKey, Store, Usd};
+use agentrun_runner::{LedgerError, RunLedger};
 use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::args::ProxyArgs;
 use crate::credential::Secrets;
@@ -25,15 +23,15 @@ use crate::{output, price, run, stores};
 
 /// How long requests in flight may go on after the first signal.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Tries at a ledger that others keep appending to: here only raises of the cap.
-const TRIES: u32 = 100;
 
 pub(crate) async fn proxy(url: &str, args: &ProxyArgs, secrets: &Secrets) -> Result<Exit, Failure> {
     // All that can be wrong with the input is found before the store is made.
     let catalog = price::catalog(args.catalog.as_deref())?;
     let provider = args.provider;
     let upstream = run::provider_at(provider, args.base_url.as_deref(), args.credential_file.as_deref(), secrets)?;
-    let proxy = ModelProxy::start(upstream).await.map_err(|error| Failure::again(error.to_string()))?;
+    let retry = Retry { again: args.retries, ..Retry::NEVER };
+    let steadfast = Steadfast { retry, fallback: Vec::new() };
+    let proxy = ModelProxy::start_with(upstream, steadfast).await.map_err(|error| Failure::again(error.to_string()))?;
     let store = stores::open(url).await?;
     let run = SessionKey::new(format!("proxy-{}", uuid::Uuid::now_v7()))?;
     let gate = Gate::open(store, run, args.cap, catalog, args.json).await?;
@@ -74,32 +72,15 @@ pub(crate) async fn proxy(url: &str, args: &ProxyArgs, secrets: &Secrets) -> Res
 
 /// The gate of the proxy's one key.
 struct Gate {
-    store: Store,
+    ledger: RunLedger,
     run: RunId,
     /// Whom the holds are recorded for: the run's own name, which no session has.
     payer: SessionKey,
     catalog: Arc<Catalog>,
     as_json: bool,
-    /// Locked over each append, so that requests of this process never lose a try to each other.
-    books: Mutex<Books>,
     /// Read by each admitted request until it is booked. The stop writes: from its first try on nobody else can read.
     open: Arc<RwLock<()>>,
     admitted: AtomicU64,
-}
-
-/// Why the ledger did not take a record.
-#[derive(Debug, thiserror::Error)]
-enum Untaken {
-    #[error(transparent)]
-    Denied(#[from] Denied),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Append(#[from] AppendError),
-    #[error(transparent)]
-    Fault(#[from] LedgerFault),
-    #[error("the run's ledger is too busy: {TRIES} tries lost; try again")]
-    Busy,
 }
 
 /// One line about one request. `end` is the word of the ledger record that ended its hold, or `denied` where there was none.
@@ -123,35 +104,12 @@ impl Gate {
         catalog: Arc<Catalog>,
         as_json: bool,
     ) -> Result<Arc<Self>, Failure> {
-        let gate = Self {
-            store,
-            run: RunId::from(&payer),
-            payer,
-            catalog,
-            as_json,
-            books: Mutex::new(Books::new()),
-            open: Arc::default(),
-            admitted: AtomicU64::new(0),
-        };
-        gate.append(|_| Ok(LedgerBody::Cap { cap })).await.map_err(|error| Failure::again(error.to_string()))?;
-        Ok(Arc::new(gate))
-    }
-
-    /// Appends what `next` makes of the books as they are, and makes it again where somebody else came first.
-    async fn append(&self, next: impl Fn(&Books) -> Result<LedgerBody, Denied> + Send) -> Result<(), Untaken> {
-        let log = SharedLog::Ledger(self.run.clone());
-        let mut books = self.books.lock().await;
-        for _ in 0..TRIES {
-            let tail = read_from(&*self.store, &LogKey::Shared(log.clone()), books.seq().next()).await?;
-            books.fold(&tail)?;
-            let record = next(&books)?;
-            match self.store.append_at(&log, books.seq(), SharedBatch::Ledger(vec![record])).await {
-                Ok(_) => return Ok(()),
-                Err(AppendError::Conflict { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(Untaken::Busy)
+        let run = RunId::from(&payer);
+        let ledger = RunLedger::open(store, &run, cap).await.map_err(|error| match error {
+            LedgerError::NegativeCap(_) => Failure::usage(error.to_string()),
+            error => Failure::again(error.to_string()),
+        })?;
+        Ok(Arc::new(Self { ledger, run, payer, catalog, as_json, open: Arc::default(), admitted: AtomicU64::new(0) }))
     }
 
     async fn admit(self: &Arc<Self>, request: &PaidRequest) -> Result<Held, Refusal> {
@@ -161,23 +119,11 @@ impl Gate {
         };
         let quote =
             quote(&self.catalog, &request.facts, price::today()).map_err(|error| refused(&Denied::from(error)))?;
-        let hold = HoldId::fresh();
-        let held = self.append(|books| {
-            books.admit(quote.amount)?;
-            Ok(LedgerBody::Hold {
-                id: hold.clone(),
-                session: self.payer.clone(),
-                epoch: Epoch::default(),
-                what: quote.model.clone(),
-                quote: quote.amount,
-                catalog: quote.catalog.clone(),
-            })
-        });
-        match held.await {
-            Ok(()) => {}
-            Err(Untaken::Denied(denied)) => return Err(refused(&denied)),
+        let hold = match self.ledger.hold_request(&self.payer, &quote).await {
+            Ok(hold) => hold,
+            Err(LedgerError::Denied(denied)) => return Err(refused(&denied)),
             Err(error) => return Err(Refusal { word: Word::Stopped, message: error.to_string() }),
-        }
+        };
         self.admitted.fetch_add(1, Ordering::Relaxed);
         Ok(Held { gate: self.clone(), hold, quote, _open: open })
     }
@@ -195,7 +141,7 @@ impl Gate {
 
     /// The last line. What is still held has no bill either, so it counts as unknown.
     async fn bill(&self) -> Result<(), Failure> {
-        let books = stores::books(&self.store, &self.run).await?;
+        let books = self.ledger.books().await.map_err(|error| Failure::again(error.to_string()))?;
         let requests = self.admitted.load(Ordering::Relaxed);
         let (usd, unknown) = (books.booked(), books.unknown().saturating_add(books.held()));
         if self.as_json {
@@ -240,12 +186,12 @@ struct Held {
 impl Lease for Held {
     async fn after(self: Box<Self>, end: RequestEnd) {
         let Self { gate, hold, quote, _open } = *self;
-        let mut ending = end.ending(&hold, &quote, &gate.catalog);
-        if let Err(error) = gate.append(|_| Ok(ending.clone())).await {
+        let ending = end.ending(&hold, &quote, &gate.catalog);
+        let ending = gate.ledger.end_request(ending).await.unwrap_or_else(|error| {
             // The hold stays and counts in full, which is what the line then says.
             output::note(&format!("agentrun: a request's end is not in the ledger: {error}"));
-            ending = LedgerBody::Unknown { hold, why: error.to_string() };
-        }
+            LedgerBody::Unknown { hold, why: error.to_string() }
+        });
         let line = Line {
             r#type: "request",
             model: &quote.model,

@@ -18,6 +18,33 @@ fn priced(stage: &Stage, model: &str, usage: &Value, more: &[&str]) -> Ran {
     stage.ends(stage.agentrun(&args))
 }
 
+/// The file that the help and examples/prices/README.md speak of.
+#[test]
+fn the_example_catalog_is_one_and_prices_as_its_page_says() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/prices/catalog.json");
+    let stage = Stage::new();
+    for (usage, at, usd) in [
+        (json!({"input": 2000, "cache_read": 8000, "output": 1000}), "2026-11-30", "0.0068"),
+        (json!({"input": 2000, "cache_read": 8000, "output": 1000}), "2026-12-01", "0.00544"),
+        (json!({"input": 64_000}), "2026-12-01", "0.0512"),
+        (json!({"input": 64_001}), "2026-12-01", "0.1024016"),
+        (json!({"input": 1000, "tier": "priority"}), "2026-12-01", "0.002"),
+    ] {
+        let usage = usage.to_string();
+        let args = ["price", "my-model", "--usage", &usage, "--at", at, "--catalog", file, "--json"];
+        let ran = stage.ends(stage.agentrun(&args));
+        assert_eq!((ran.code, ran.last()["usd"].as_str()), (Some(0), Some(usd)), "{usage} {at}: {ran:?}");
+        assert!(ran.last()["catalog"].as_str().unwrap().contains("my-prices"), "{ran:?}");
+    }
+    let listed = stage.ends(stage.agentrun(&["price", "--catalog", file]));
+    assert!(listed.stdout.contains("my-model"), "{listed:?}");
+    let help = stage.ends(stage.agentrun(&["price", "--help"]));
+    let inner = help.stdout.split_once("  {\"format\"").unwrap().1.split_once("\n\n").unwrap().0;
+    stage.write("shown.json", &format!("{{\"format\"{inner}"));
+    let shown = stage.ends(stage.agentrun(&["price", "--catalog", "shown.json"]));
+    assert!(shown.code == Some(0) && shown.stdout.contains("my-model"), "what the help shows is a catalog: {shown:?}");
+}
+
 fn delivers(stage: &Stage, steps: &Value, more: &[&str]) -> Ran {
     stage.write("s.json", &steps.to_string());
     let mut args =

@@ -184,6 +184,37 @@ fn b22_a_signal_refuses_what_is_new_and_a_second_one_ends_with_the_open_request_
 }
 
 #[test]
+fn b22_a_signal_lets_a_request_in_flight_end_and_its_price_is_in_the_bill() {
+    let used = json!({"input": 10, "cache_read": 0, "cache_write_5m": 0, "cache_write_1h": 0, "output": 10_000});
+    let (stage, model) = (Stage::new(), model(&json!([{"text": "Done.", "stall_ms": 1_500, "usage": used}])));
+    let proxy = Proxy::start(&stage, &model, &[]);
+    thread::scope(|scope| {
+        let (url, key) = (proxy.text("url"), proxy.text("key"));
+        let open = scope.spawn(move || post(&url, &key, &asks()));
+        wait_for("the request to be sent", PATIENCE, || (model.requests().len() == 1).then_some(()));
+        let (lines, bill, ran) = proxy.bill();
+        assert_eq!((lines.len(), &lines[0]["end"]), (1, &json!("booked")), "{ran:?}");
+        assert_eq!(bill, json!({"type": "bill", "requests": 1, "usd": "0.15003", "unknown_usd": "0"}));
+        let (status, body) = open.join().unwrap();
+        assert!(status == 200 && body.contains("Done."), "{status} {body}");
+    });
+}
+
+#[test]
+fn retries_are_off_unless_asked_for_and_each_has_its_own_line() {
+    for (more, ends) in [(&[][..], &["released"][..]), (&["--retries", "1"], &["released", "booked"])] {
+        let mut steps = dear();
+        steps.as_array_mut().unwrap().insert(0, json!({"status": 529}));
+        let (stage, model) = (Stage::new(), model(&steps));
+        let proxy = Proxy::start(&stage, &model, more);
+        assert_eq!(proxy.post().0, if more.is_empty() { 529 } else { 200 });
+        let (lines, bill, ran) = proxy.bill();
+        let told: Vec<_> = lines.iter().map(|line| line["end"].as_str().unwrap()).collect();
+        assert_eq!((told.as_slice(), &bill["requests"]), (ends, &json!(ends.len())), "{ran:?}");
+    }
+}
+
+#[test]
 fn b89_the_credential_is_in_no_output_and_in_no_record() {
     let (stage, model) = (Stage::new(), model(&dear()));
     let proxy = Proxy::start(&stage, &model, &[]);

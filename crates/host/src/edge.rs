@@ -31,20 +31,28 @@ pub(crate) fn check(parts: &Parts, peer: SocketAddr, port: u16) -> Result<(), Ma
     if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
         return Err(Malformed { status: StatusCode::FORBIDDEN, what: "no browser is a client of this proxy" });
     }
-    if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+    if headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
         return Err(Malformed { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, what: "compressed bodies are not read" });
     }
     Ok(())
 }
 
-/// A JSON body must say that it is one: a page's plain form post cannot.
+/// A JSON body must say that it is one: a page's plain form post cannot. It says so once, and names no other charset than the one it is
+/// checked in: the provider gets the same words and must read the same text.
 pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), Malformed> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    if kind.eq_ignore_ascii_case("application/json") {
+    let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
+    let kind = kinds.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut parts = kind.split(';').map(str::trim);
+    let json = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
+    let utf8 =
+        |part: &str| ["", "charset=utf-8", "charset=\"utf-8\""].iter().any(|known| part.eq_ignore_ascii_case(known));
+    if json && parts.all(utf8) && kinds.next().is_none() {
         return Ok(());
     }
-    Err(Malformed { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, what: "the Content-Type must be application/json" })
+    Err(Malformed {
+        status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        what: "the Content-Type must be application/json, once, in UTF-8",
+    })
 }
 
 /// The one key of a request: `x-api-key` or a bearer token, exactly one of them, once.

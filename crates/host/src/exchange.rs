@@ -3,6 +3,8 @@
 //!
 //! ```text
 //!  gate.before ─► still wanted? ─► upstream ─► head to the harness ─► bytes to the harness and to the tap ─► lease.after
+//!       ▲                             └► failed ─► lease.after ─► `tries`: passed on, or once more ──┐
+//!       └───────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -22,6 +24,7 @@ use crate::policy::{ProviderPolicy, Route};
 use crate::reply::{self, Reply};
 use crate::scrub::{Scrub, holds};
 use crate::tap::Tap;
+use crate::tries::{self, Failure, Next, Retry};
 use crate::upstream::{Answer, NoAnswer, Upstream};
 
 /// Most bytes of a response that are drained for a harness that is gone; the total time-out bounds the time.
@@ -32,15 +35,25 @@ pub(crate) const DRAINS: usize = 64;
 const PIECES: usize = 32;
 /// Largest answer that is passed on whole and not as a stream: the provider's errors, and what it answers on free routes.
 const WHOLE_BYTES: usize = 1 << 20;
+/// Headers that are made room for at once.
+const HEADERS: usize = 16;
 /// How long a provider that has said everything may take to end its answer.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// What every request of a proxy shares.
 pub(crate) struct Side {
     pub(crate) policy: Arc<dyn ProviderPolicy>,
+    pub(crate) first: Target,
+    /// Asked in their order where the one before has failed. Each gets its own credential and no other.
+    pub(crate) others: Vec<Target>,
+    pub(crate) retry: Retry,
+    pub(crate) drains: Arc<Semaphore>,
+}
+
+/// A provider, and what opens it.
+pub(crate) struct Target {
     pub(crate) upstream: Upstream,
     pub(crate) credential: Arc<Credential>,
-    pub(crate) drains: Arc<Semaphore>,
 }
 
 /// A request that passed every check of its form.
@@ -54,8 +67,8 @@ pub(crate) struct Checked {
 
 impl Side {
     /// Headers as the provider gets them: what the policy lists, ours, the credential.
-    fn headers(&self, given: &HeaderMap) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn headers(&self, given: &HeaderMap, credential: &Credential) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(HEADERS);
         for name in self.policy.request_headers() {
             for value in given.get_all(*name) {
                 headers.append(*name, value.clone());
@@ -63,21 +76,21 @@ impl Side {
         }
         // The tap reads plain bytes, and a harness's own wish for compression would blind it.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        self.policy.authorize(&mut headers, &self.credential);
+        self.policy.authorize(&mut headers, credential);
         headers
     }
 
-    async fn send(&self, checked: &Checked) -> Result<Answer, NoAnswer> {
+    async fn send(&self, to: &Target, checked: &Checked) -> Result<Answer, NoAnswer> {
         let Checked { route, headers, body, .. } = checked;
-        let headers = self.headers(headers);
-        self.upstream.send(route.method.as_http(), route.path, route.query, headers, body.clone()).await
+        let headers = self.headers(headers, &to.credential);
+        to.upstream.send(route.method.as_http(), route.path, route.query, headers, body.clone()).await
     }
 
     /// The headers of an answer as the harness gets them.
-    fn answered(&self, answer: &Response<Incoming>) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn answered(&self, from: &Target, answer: &Response<Incoming>) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(HEADERS);
         for name in self.policy.response_headers() {
-            if let Some(value) = answer.headers().get(*name).filter(|value| !holds(value.as_bytes(), &self.credential))
+            if let Some(value) = answer.headers().get(*name).filter(|value| !holds(value.as_bytes(), &from.credential))
             {
                 headers.insert(*name, value.clone());
             }
@@ -90,14 +103,14 @@ impl Side {
     }
 
     /// An answer that is small enough to pass on in one piece. One that cannot be read is named in its place.
-    async fn whole(&self, Answer { response, over }: Answer) -> Response<Reply> {
+    async fn whole(&self, from: &Target, Answer { response, over }: Answer) -> Response<Reply> {
         let status = response.status();
-        let mut headers = self.answered(&response);
-        let until = Instant::now() + self.upstream.timeouts().idle;
+        let mut headers = self.answered(from, &response);
+        let until = Instant::now() + from.upstream.timeouts().idle;
         let body = if is_compressed(&response) { None } else { collected(response.into_body(), until).await };
         if let Some(body) = body {
-            self.upstream.give_back(over);
-            let mut scrub = Scrub::new(self.credential.clone());
+            from.upstream.give_back(over);
+            let mut scrub = Scrub::new(from.credential.clone());
             let mut clean = BytesMut::from(scrub.pass(body).as_ref());
             clean.extend_from_slice(&scrub.finish());
             return reply::whole(status, headers, clean.freeze());
@@ -157,83 +170,109 @@ async fn run(
     gate: Arc<dyn RequestGate>,
     checked: Checked,
     request: PaidRequest,
-    head: oneshot::Sender<Response<Reply>>,
+    mut head: oneshot::Sender<Response<Reply>>,
 ) {
-    let lease = match gate.before(&request).await {
-        Ok(lease) => lease,
-        Err(refusal) => {
-            let _ = head.send(side.error(
-                side.policy.refused(),
-                &format!("agentrun refused this request ({}): {}", refusal.word, refusal.message),
-            ));
+    let (mut target, mut others) = (&side.first, &side.others[..]);
+    let mut tried = 0_u32;
+    loop {
+        let lease = match gate.clone().before(&request).await {
+            Ok(lease) => lease,
+            Err(refusal) => {
+                let _ = head.send(side.error(
+                    side.policy.refused(),
+                    &format!("agentrun refused this request ({}): {}", refusal.word, refusal.message),
+                ));
+                return;
+            }
+        };
+        if head.is_closed() {
+            lease.after(RequestEnd::NotSent { why: "the harness hung up before it was sent".to_owned() }).await;
             return;
         }
-    };
-    // Its copy of the body is not needed any more, and an answer can take an hour.
-    let asked = Asked { route: checked.route, model: request.model };
-    drop((request.body, request.facts));
-    if head.is_closed() {
-        lease.after(RequestEnd::NotSent { why: "the harness hung up before it was sent".to_owned() }).await;
-        return;
-    }
-    let sent = side.send(&checked).await;
-    drop(checked);
-    match sent {
-        Err(NoAnswer::NotSent(why)) => {
-            // Booked first: when the harness reads the refusal, the ledger already says that nothing was spent.
-            lease.after(RequestEnd::NotSent { why: why.to_owned() }).await;
-            let _ = head.send(side.error(StatusCode::BAD_GATEWAY, why));
+        tried = tried.saturating_add(1);
+        let came = match side.send(target, &checked).await {
+            Err(NoAnswer::NotSent(why)) => not_sent(side, lease, why).await,
+            Err(NoAnswer::Unknown(why)) => unreadable(side, lease, None, why).await,
+            Ok(answer) => match answer.response.status() {
+                status if status.is_client_error() || status.is_server_error() => {
+                    failed(side, target, lease, answer).await
+                }
+                // Following it would carry the credential and the spend to somewhere else.
+                status if !status.is_success() => {
+                    let why = "the provider answered with a redirect, which is not followed";
+                    unreadable(side, lease, Some(status), why).await
+                }
+                status if is_compressed(&answer.response) => {
+                    let why = "the provider compressed its answer though it was asked not to, and it cannot be read";
+                    unreadable(side, lease, Some(status), why).await
+                }
+                _ => {
+                    // Its copy of the body is not needed any more, and an answer can take an hour.
+                    let asked = Asked { route: checked.route, model: request.model };
+                    drop((request.body, request.facts, checked.headers, checked.body, checked._room));
+                    return stream(side, target, lease, &asked, answer, head).await;
+                }
+            },
+        };
+        let wait = match tries::next(&side.retry, tried, came.failure, tries::chance()) {
+            Next::Again(wait) => wait,
+            Next::Elsewhere if let Some((next, rest)) = others.split_first() => {
+                (target, others, tried) = (next, rest, 0);
+                Duration::ZERO
+            }
+            Next::Elsewhere | Next::End => {
+                let _ = head.send(came.reply);
+                return;
+            }
+        };
+        // Nothing is held meanwhile, so a harness that is gone needs no end.
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = head.closed() => return,
         }
-        Err(NoAnswer::Unknown(why)) => unreadable(side, lease, None, why, head).await,
-        Ok(answer) => match answer.response.status() {
-            status if status.is_client_error() || status.is_server_error() => failed(side, lease, answer, head).await,
-            // Following it would carry the credential and the spend to somewhere else.
-            status if !status.is_success() => {
-                let why = "the provider answered with a redirect, which is not followed";
-                unreadable(side, lease, Some(status), why, head).await;
-            }
-            status if is_compressed(&answer.response) => {
-                let why = "the provider compressed its answer though it was asked not to, and it cannot be read";
-                unreadable(side, lease, Some(status), why, head).await;
-            }
-            _ => stream(side, lease, &asked, answer, head).await,
-        },
     }
+}
+
+/// A try that gave nothing but this to pass on. Its lease has its end: when the harness reads the reply, the ledger says what was spent.
+struct Failed {
+    failure: Failure,
+    reply: Response<Reply>,
+}
+
+async fn not_sent(side: &Side, lease: Box<dyn Lease>, why: &str) -> Failed {
+    lease.after(RequestEnd::NotSent { why: why.to_owned() }).await;
+    Failed { failure: Failure::NotSent, reply: side.error(StatusCode::BAD_GATEWAY, why) }
 }
 
 /// The provider may bill it and there is nothing to pass on.
-async fn unreadable(
-    side: &Side,
-    lease: Box<dyn Lease>,
-    status: Option<StatusCode>,
-    why: &str,
-    head: oneshot::Sender<Response<Reply>>,
-) {
+async fn unreadable(side: &Side, lease: Box<dyn Lease>, status: Option<StatusCode>, why: &str) -> Failed {
     let status = status.map(|status| status.as_u16());
     lease.after(RequestEnd::Unknown { status, why: why.to_owned(), response: Bytes::new() }).await;
-    let _ = head.send(side.error(StatusCode::BAD_GATEWAY, why));
+    Failed { failure: Failure::Doubtful, reply: side.error(StatusCode::BAD_GATEWAY, why) }
 }
 
-/// A status that is not a success is passed on as it is.
-async fn failed(side: &Side, lease: Box<dyn Lease>, answer: Answer, head: oneshot::Sender<Response<Reply>>) {
-    let status = answer.response.status().as_u16();
-    let reply = side.whole(answer).await;
+/// A status that is not a success is passed on as it is, unless it is asked again.
+async fn failed(side: &Side, target: &Target, lease: Box<dyn Lease>, answer: Answer) -> Failed {
+    let status = answer.response.status();
+    let failure = Failure::Status(status, tries::after(answer.response.headers()));
+    let reply = side.whole(target, answer).await;
     // Providers do not bill 4xx nor overload (529); of a time-out, a closed request and of 5xx nobody can say.
-    let end = match status {
-        400..=407 | 409..=498 | 529 => RequestEnd::Refused { status },
-        _ => RequestEnd::Unknown {
+    let end = match status.as_u16() {
+        status @ (400..=407 | 409..=498 | 529) => RequestEnd::Refused { status },
+        status => RequestEnd::Unknown {
             status: Some(status),
             why: format!("the provider answered {status}"),
             response: Bytes::new(),
         },
     };
     lease.after(end).await;
-    let _ = head.send(reply);
+    Failed { failure, reply }
 }
 
 /// A successful answer: its bytes go on untouched while the tap reads them.
 async fn stream(
     side: &Side,
+    target: &Target,
     lease: Box<dyn Lease>,
     asked: &Asked,
     answer: Answer,
@@ -241,17 +280,17 @@ async fn stream(
 ) {
     let Answer { response, over } = answer;
     let status = response.status();
-    let headers = side.answered(&response);
+    let headers = side.answered(target, &response);
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let tap = side.policy.tap(&asked.route, &asked.model, kind);
     let (to, pieces) = mpsc::channel(PIECES);
     let (whole, is_whole) = oneshot::channel();
     let harness = head.send(reply::streamed(status, headers, pieces, is_whole)).is_ok().then_some(to);
 
-    let mut relay = Relay { side, tap, harness, drain: None, drained: 0, kept: Some(BytesMut::new()) };
+    let mut relay = Relay { side, target, tap, harness, drain: None, drained: 0, kept: Some(BytesMut::new()) };
     let why = relay.run(response.into_body()).await;
     if why.is_none() {
-        side.upstream.give_back(over);
+        target.upstream.give_back(over);
     }
     let Relay { tap, harness, kept, .. } = relay;
     let response = kept.unwrap_or_default().freeze();
@@ -278,6 +317,7 @@ async fn stream(
 /// One answer on its way.
 struct Relay<'s> {
     side: &'s Side,
+    target: &'s Target,
     tap: Box<dyn Tap>,
     /// `None` once it hung up.
     harness: Option<mpsc::Sender<Bytes>>,
@@ -291,10 +331,10 @@ struct Relay<'s> {
 impl Relay<'_> {
     /// Passes the body on to its end, or says why it has none.
     async fn run(&mut self, mut body: Incoming) -> Option<&'static str> {
-        let timeouts = self.side.upstream.timeouts();
+        let timeouts = self.target.upstream.timeouts();
         let ends = Instant::now() + timeouts.total;
         // Before anything else sees a byte: neither the harness nor the records may hold an echoed credential.
-        let mut scrub = Scrub::new(self.side.credential.clone());
+        let mut scrub = Scrub::new(self.target.credential.clone());
         loop {
             let patience = if self.tap.is_whole() { LINGER.min(timeouts.idle) } else { timeouts.idle };
             let frame = match timeout_at(ends.min(Instant::now() + patience), body.frame()).await {
@@ -312,6 +352,10 @@ impl Relay<'_> {
             {
                 return Some(why);
             }
+            // An answer with a length ends here, not a turn of the scheduler later: its last bytes and its end then go out in one write.
+            if body.is_end_stream() {
+                return self.pass(scrub.finish(), ends).await.err();
+            }
         }
     }
 
@@ -327,7 +371,7 @@ impl Relay<'_> {
         let length = data.len();
         if let Some(to) = &self.harness {
             // A harness that does not read is gone, as one that hung up: what it paid for must still come to an end.
-            let patience = ends.saturating_duration_since(Instant::now()).min(self.side.upstream.timeouts().idle);
+            let patience = ends.saturating_duration_since(Instant::now()).min(self.target.upstream.timeouts().idle);
             if matches!(timeout(patience, to.send(data)).await, Ok(Ok(()))) {
                 return Ok(());
             }
@@ -348,11 +392,11 @@ impl Relay<'_> {
 
 /// A free request: passed on, not admitted, not booked. Nothing is lost when the harness hangs up and this is dropped.
 pub(crate) async fn free(side: &Side, checked: Checked) -> Response<Reply> {
-    match side.send(&checked).await {
+    match side.send(&side.first, &checked).await {
         Ok(answer) if answer.response.status().is_redirection() => {
             side.error(StatusCode::BAD_GATEWAY, "the provider answered with a redirect, which is not followed")
         }
-        Ok(answer) => side.whole(answer).await,
+        Ok(answer) => side.whole(&side.first, answer).await,
         Err(NoAnswer::NotSent(why) | NoAnswer::Unknown(why)) => side.error(StatusCode::BAD_GATEWAY, why),
     }
 }

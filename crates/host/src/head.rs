@@ -63,7 +63,7 @@ impl Watch {
                 continue;
             }
             // Line by line, so that a bare line feed or an endless head is seen before hyper acts on it.
-            let line = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at.saturating_add(1));
+            let line = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at.saturating_add(1));
             let (line, rest) = bytes.split_at_checked(line).unwrap_or((bytes, &[]));
             bytes = rest;
             self.head.extend_from_slice(line);
@@ -101,7 +101,9 @@ impl Watch {
 /// How long the body after this head is, if the head can be read in one way only.
 fn body_length(head: &[u8]) -> Result<u64, Malformed> {
     let head = std::str::from_utf8(head).map_err(|_| bad("the head must be ASCII"))?;
-    let mut lines = head.split("\r\n").take_while(|line| !line.is_empty());
+    // Each line was seen to end with CRLF.
+    let lines = head.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    let mut lines = lines.take_while(|line| !line.is_empty());
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
     else {
@@ -119,7 +121,7 @@ fn body_length(head: &[u8]) -> Result<u64, Malformed> {
     let (mut length, mut hosts) = (None, 0_u32);
     for line in lines {
         let (name, value) = line.split_once(':').ok_or(bad("a header line has no colon"))?;
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if name.is_empty() || !name.bytes().all(is_token) {
             return Err(bad("a header's name must end at its colon, and a header on one line"));
         }
         if value.bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte)) {
@@ -146,6 +148,12 @@ fn body_length(head: &[u8]) -> Result<u64, Malformed> {
         return Err(bad("one Host at most"));
     }
     Ok(length.unwrap_or(0))
+}
+
+/// The characters a header's name is made of.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
 }
 
 fn announces_length(head: &str) -> bool {
@@ -203,6 +211,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.stream.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// Tests: a failure is a report.
+mod fuzz;
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 //!
 //! Start at [`ModelProxy`]; [`RequestGate`] is whom it asks, [`ProviderPolicy`] what differs between providers.
 
+mod bodies;
 mod credential;
 mod edge;
 mod exchange;
@@ -15,16 +16,19 @@ mod proxy;
 mod reply;
 mod scrub;
 mod tap;
+mod tries;
 mod upstream;
+mod way;
 
 pub use credential::{Credential, CredentialError};
 pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
-pub use json::{BODY_BYTES, DEPTH, NotStrict, strict};
+pub use json::{BODY_BYTES, DEPTH, LONG, NotStrict, strict};
 pub use key::{KeyGuard, SessionSecret};
 pub use policy::{Anthropic, OpenAiChat, OpenAiResponses, ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 pub use provider::{Provider, UnknownProvider};
-pub use proxy::{ModelProxy, ProviderConfig, ProxyError};
+pub use proxy::{Fallback, ModelProxy, ProviderConfig, ProxyError, Steadfast};
 pub use tap::{Metered, Tap};
+pub use tries::Retry;
 pub use upstream::{Origin, OriginError, Timeouts};
 
 /// Most bytes of a response that are kept for the record. A longer one passes all the same, and is priced; it cannot be restored.

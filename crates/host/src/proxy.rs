@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -19,20 +19,22 @@ use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
+use crate::bodies::Bodies;
 use crate::credential::Credential;
 use crate::edge::{self, Malformed};
-use crate::exchange::{self, Checked, Side};
+use crate::exchange::{self, Checked, Side, Target};
 use crate::gate::{PaidRequest, RequestGate};
-use crate::head::{HEAD_BYTES, Watched};
-use crate::json::{BODY_BYTES, strict};
+use crate::head::Watched;
+use crate::json::{BODY_BYTES, outline};
 use crate::key::{KeyGuard, KeyTable, SessionSecret};
 use crate::policy::{ProviderPolicy, Route, RouteKind, Shaped, route};
 use crate::provider::Provider;
 use crate::reply::{self, Reply};
+use crate::tries::Retry;
 use crate::upstream::{Origin, Timeouts, Upstream};
 
 /// A head must be whole within this time: slow heads hold connections. Counts from the last answer, so it is also how long a harness may
@@ -42,8 +44,8 @@ const HEAD_TIME: Duration = Duration::from_secs(90);
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Connections that are served at once; the next one waits to be accepted.
 const CONNECTIONS: usize = 512;
-/// Memory for bodies of requests that are being answered, in KiB. A request that would go over it waits, for at most `BODY_TIME`.
-const BODIES_KIB: u32 = 256 << 10;
+/// Most that hyper reads at once. A body of an agent's usual size then comes in a few reads; a head is held to its own bound by `head`.
+const READ_BYTES: usize = 256 << 10;
 
 /// One provider as the proxy serves it.
 pub struct ProviderConfig {
@@ -65,6 +67,33 @@ impl fmt::Debug for ProviderConfig {
             .field("policy", &self.policy.name())
             .field("origin", &self.origin)
             .finish_non_exhaustive()
+    }
+}
+
+/// What a proxy does about a provider that fails, before a byte of an answer has gone to the harness. The default is nothing: the failure is
+/// passed on, and what comes next is the harness's or the host's to say.
+#[derive(Debug, Default)]
+pub struct Steadfast {
+    /// Tries at one provider.
+    pub retry: Retry,
+    /// Other providers of the same API, asked in this order once the tries at the one before are used up. Each must serve the models that are
+    /// asked for, by their names and at the catalog's price.
+    pub fallback: Vec<Fallback>,
+}
+
+/// A provider to turn to.
+pub struct Fallback {
+    /// Where it is.
+    pub origin: Origin,
+    /// What opens it; no other provider gets it.
+    pub credential: Credential,
+    /// How long it is waited for.
+    pub timeouts: Timeouts,
+}
+
+impl fmt::Debug for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fallback").field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 
@@ -97,13 +126,30 @@ impl fmt::Debug for ModelProxy {
 }
 
 impl ModelProxy {
-    /// Listens on 127.0.0.1, on a port of the system's choice. Needs a tokio runtime.
+    /// Listens on 127.0.0.1, on a port of the system's choice. Asks the provider once a request. Needs a tokio runtime.
     ///
     /// # Errors
     /// [`ProxyError`].
     pub async fn start(provider: ProviderConfig) -> Result<Self, ProxyError> {
+        Self::start_with(provider, Steadfast::default()).await
+    }
+
+    /// The same, and asks again or elsewhere as `steadfast` says.
+    ///
+    /// # Errors
+    /// [`ProxyError`].
+    pub async fn start_with(provider: ProviderConfig, steadfast: Steadfast) -> Result<Self, ProxyError> {
         let ProviderConfig { api, policy, origin, credential, timeouts } = provider;
-        let upstream = Upstream::new(origin, timeouts)?;
+        let target = |origin, credential, timeouts| {
+            Ok::<_, ProxyError>(Target {
+                upstream: Upstream::new(origin, timeouts)?,
+                credential: Arc::new(credential),
+            })
+        };
+        let Steadfast { retry, fallback } = steadfast;
+        let first = target(origin, credential, timeouts)?;
+        let others: Result<Vec<_>, _> =
+            fallback.into_iter().map(|other| target(other.origin, other.credential, other.timeouts)).collect();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let keys = Arc::new(KeyTable::default());
@@ -111,11 +157,12 @@ impl ModelProxy {
             keys: keys.clone(),
             side: Arc::new(Side {
                 policy,
-                upstream,
-                credential: Arc::new(credential),
+                first,
+                others: others?,
+                retry,
                 drains: Arc::new(Semaphore::new(exchange::DRAINS)),
             }),
-            bodies: Arc::new(Semaphore::new(BODIES_KIB as usize)),
+            bodies: Bodies::new(),
             port: address.port(),
         });
         let serving = tokio::spawn(serve(listener, door)).abort_handle();
@@ -152,18 +199,25 @@ impl Drop for ModelProxy {
 struct Door {
     keys: Arc<KeyTable>,
     side: Arc<Side>,
-    bodies: Arc<Semaphore>,
+    bodies: Bodies,
     port: u16,
 }
 
 async fn serve(listener: TcpListener, door: Arc<Door>) {
     let mut connections = JoinSet::new();
+    // Lets go of connections that have ended, and is the timer that is due first: one that is set for earlier than all others wakes the
+    // runtime with a system call, which `HEAD_TIME` would do after each answer.
+    let mut ticks = tokio::time::interval(HEAD_TIME / 2);
     loop {
         while connections.len() >= CONNECTIONS {
             connections.join_next().await;
         }
         while connections.try_join_next().is_some() {}
-        let (stream, peer) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ticks.tick() => continue,
+        };
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(_) => {
                 // Out of descriptors: connections that end free some.
@@ -184,7 +238,7 @@ async fn serve(listener: TcpListener, door: Arc<Door>) {
             let _ = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
-                .max_buf_size(HEAD_BYTES)
+                .max_buf_size(READ_BYTES)
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
         });
@@ -216,8 +270,7 @@ impl Door {
             let (status, what) = (StatusCode::PAYLOAD_TOO_LARGE, "the body is over 32 MiB");
             return reply::close(reply::error(policy, status, what));
         }
-        let room = u32::try_from(body_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-        let (body, room) = match timeout(BODY_TIME, self.read(body, room)).await {
+        let (body, room) = match timeout(BODY_TIME, self.bodies.read(body, body_bytes)).await {
             Ok(Ok(read)) => read,
             Ok(Err(what)) => return reply::close(reply::error(policy, StatusCode::BAD_REQUEST, what)),
             Err(_) => {
@@ -225,14 +278,15 @@ impl Door {
                 return reply::close(reply::error(policy, StatusCode::REQUEST_TIMEOUT, what));
             }
         };
-        if let Err(error) = strict(&body) {
-            return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string());
-        }
+        let outline = match outline(&body) {
+            Ok(outline) => outline,
+            Err(error) => return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string()),
+        };
         let checked = |body| Checked { route, headers: parts.headers, body, _room: room };
         if route.kind == RouteKind::Free {
             return exchange::free(&self.side, checked(body)).await;
         }
-        let Shaped { body, facts } = match policy.shape(&route, body) {
+        let Shaped { body, facts } = match policy.shape_by(&route, body, &outline) {
             Ok(shaped) => shaped,
             Err(what) => return reply::error(policy, StatusCode::BAD_REQUEST, &what),
         };
@@ -258,17 +312,6 @@ impl Door {
         }
         edge::is_json(&parts.headers).map_err(|malformed| (malformed.status, malformed.what))?;
         Ok(Admitted::Passed(route, api, gate))
-    }
-
-    /// The whole body, and the room it takes.
-    async fn read(&self, mut body: Incoming, room: u32) -> Result<(Bytes, OwnedSemaphorePermit), &'static str> {
-        let room = self.bodies.clone().acquire_many_owned(room).await.map_err(|_| "the proxy is closing")?;
-        let mut bytes = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| "the body ended early")?;
-            bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-        }
-        Ok((bytes.freeze(), room))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The provider's side: one origin, fixed when the proxy starts. Nothing of a request reaches the URL but a listed path; no redirect is
 //! followed; nothing is sent twice.
 
-use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::timeout;
-use tower_service::Service as _;
+
+use crate::way::Way;
 
 /// How long the provider is waited for. Each is named in the refusal it leads to.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +84,7 @@ pub(crate) enum NoAnswer {
 /// connection that had gone stale, did a byte leave?
 pub(crate) struct Upstream {
     origin: Origin,
-    connector: HttpsConnector<HttpConnector>,
+    way: Way,
     idle: Mutex<Vec<Idle>>,
     timeouts: Timeouts,
 }
@@ -99,7 +97,7 @@ struct Idle {
 /// Providers close connections that rest longer; one that both sides still hold is worth a handshake.
 const REST: Duration = Duration::from_secs(20);
 /// Resting connections that are kept.
-const RESTING: usize = 16;
+const RESTING: usize = 64;
 
 /// An answer, and the connection it comes over.
 pub(crate) struct Answer {
@@ -112,15 +110,8 @@ pub(crate) struct Over(SendRequest<Full<Bytes>>);
 
 impl Upstream {
     pub(crate) fn new(origin: Origin, timeouts: Timeouts) -> Result<Self, rustls::Error> {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(rustls::crypto::ring::default_provider())?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
-        Ok(Self { origin, connector, idle: Mutex::new(Vec::new()), timeouts })
+        let way = Way::to(&origin.uri)?;
+        Ok(Self { origin, way, idle: Mutex::new(Vec::new()), timeouts })
     }
 
     /// Sends one request, once, and waits for the head of its answer. Dropped, the connection is closed.
@@ -167,19 +158,9 @@ impl Upstream {
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, NoAnswer> {
-        let mut connector = self.connector.clone();
-        let connected = timeout(self.timeouts.connect, async {
-            poll_fn(|context| connector.poll_ready(context)).await.ok()?;
-            let stream = connector.call(self.origin.uri.clone()).await.ok()?;
-            hyper::client::conn::http1::handshake(stream).await.ok()
-        });
-        match connected.await {
-            Ok(Some((to, connection))) => {
-                // Its faults come out at the request that rides on it.
-                tokio::spawn(connection);
-                Ok(to)
-            }
-            Ok(None) => Err(NoAnswer::NotSent("the provider cannot be reached (connect failed)")),
+        match timeout(self.timeouts.connect, self.way.connect(&self.origin.uri)).await {
+            Ok(Some(to)) => Ok(to),
+            Ok(None) => Err(NoAnswer::NotSent(self.way.failed())),
             Err(_) => Err(NoAnswer::NotSent("the provider cannot be reached in time (connect time-out)")),
         }
     }
@@ -212,6 +193,7 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::poll_fn;
 
     #[tokio::test]
     async fn a_request_that_a_dying_connection_gives_back_goes_over_another_and_is_sent_once() {

@@ -45,6 +45,126 @@ fn echoing() -> Vec<(&'static str, Vec<Act>)> {
     .collect()
 }
 
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Written here again, so that the search does not rest on what it judges.
+fn base64(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let group = three.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for place in 0..4 {
+            let digit = DIGITS[(group >> (18 - 6 * place) & 63) as usize];
+            text.push(if place > three.len() { '=' } else { char::from(digit) });
+        }
+    }
+    text
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn url(text: &str) -> String {
+    text.bytes()
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() || byte == b'-' {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
+}
+
+/// The credential in every way that it may be echoed. Each stands between words that must come through.
+fn disguises() -> Vec<(String, String)> {
+    let (first, second) = CANARY.split_at(CANARY.len() / 2);
+    let mut all = vec![
+        ("raw".to_owned(), CANARY.to_owned()),
+        ("its first half".to_owned(), first.to_owned()),
+        ("its second half".to_owned(), second.to_owned()),
+        ("hexadecimal".to_owned(), hex(CANARY.as_bytes())),
+        ("hexadecimal in capitals".to_owned(), hex(CANARY.as_bytes()).to_uppercase()),
+        ("escaped for a URL".to_owned(), url(CANARY)),
+        ("escaped for a URL in small letters".to_owned(), url(CANARY).replace("%2F", "%2f").replace("%2B", "%2b")),
+        ("escaped for JSON".to_owned(), CANARY.replace('/', "\\/")),
+    ];
+    for before in ["", "x", "xy", "Bearer "] {
+        let text = base64(format!("{before}{CANARY}:").as_bytes());
+        all.push((format!("base64 behind `{before}`"), text.clone()));
+        all.push((format!("base64 for URLs behind `{before}`"), text.replace('+', "-").replace('/', "_")));
+    }
+    all
+}
+
+/// Which disguise of the credential stands in what somebody was given, if one does. Of base64 the ends are left out: they hang on what
+/// stands beside it.
+fn shown(text: &str) -> Option<String> {
+    disguises().into_iter().find_map(|(name, disguise)| {
+        let core = if name.starts_with("base64") { &disguise[12..disguise.len() - 6] } else { &disguise };
+        text.contains(core).then_some(name)
+    })
+}
+
+#[test]
+fn the_search_finds_what_it_looks_for() {
+    assert_eq!(base64(b"any carnal pleas"), "YW55IGNhcm5hbCBwbGVhcw==");
+    for (name, disguise) in disguises() {
+        assert!(shown(&format!("a {disguise} b")).is_some(), "{name}");
+    }
+    assert_eq!(shown("sk-canary- is how such a key begins"), None);
+}
+
+#[tokio::test]
+async fn b89_the_credential_in_any_disguise_reaches_neither_the_harness_nor_the_records() {
+    for (name, disguise) in disguises() {
+        let headers = format!(
+            "{JSON}request-id: {disguise}\r\nretry-after: {disguise}\r\nlocation: http://127.0.0.1:1/{disguise}\r\n"
+        );
+        let body = format!(r#"{{"type":"error","error":{{"type":"x","message":"before {disguise} behind"}}}}"#);
+        let text = EVENTS[3].replace("hello", &format!("before {disguise} behind"));
+        // Cut within the disguise at several places, each piece in a chunk of its own.
+        let start = text.find(&disguise).unwrap();
+        let pieces: Vec<&str> =
+            [0, start + 1, start + 5, start + disguise.len() / 2, start + disguise.len() - 1, text.len()]
+                .windows(2)
+                .map(|cut| &text[cut[0]..cut[1]])
+                .collect();
+        let streamed = [&[EVENTS[0], EVENTS[1]][..], &pieces[..], &[EVENTS[4], EVENTS[5], EVENTS[6]][..]].concat();
+        let message = format!(
+            r#"{{"id":"m","type":"message","model":"m","content":[{{"type":"text","text":"before {disguise} behind"}}],"usage":{{"input_tokens":1,"output_tokens":1}}}}"#
+        );
+        for (what, acts) in [
+            ("an answer", vec![Act::Send(answer(200, &headers, &message))]),
+            ("a stream", common::streamed(&streamed)),
+            ("an error", vec![Act::Send(answer(400, &headers, &body))]),
+            ("a failure", vec![Act::Send(answer(500, &headers, &body))]),
+            ("a redirect", vec![Act::Send(answer(307, &headers, &body))]),
+        ] {
+            let upstream = Upstream::start(vec![acts]).await;
+            let mut session = Session::before(&upstream).await;
+            let answered = session.ask(&session.paid()).await;
+            let end = session.end().await;
+            let everything = format!("{}{}{end:?}", answered.head, answered.body);
+            assert_eq!(shown(&everything), None, "{name} in {what}: {everything}");
+            // The records hold bytes; their `Debug` escapes some.
+            if let agentrun_host::RequestEnd::Complete { response, .. }
+            | agentrun_host::RequestEnd::Unknown { response, .. } = &end
+            {
+                assert_eq!(shown(&String::from_utf8_lossy(response)), None, "{name} in {what}, as recorded");
+            }
+            if what != "a redirect" {
+                assert!(
+                    answered.body.contains("before ") && answered.body.contains(" behind"),
+                    "{name} in {what}: {answered:?}"
+                );
+            }
+            let free = session.ask(&session.post("/v1/messages/count_tokens", BODY)).await;
+            assert_eq!(shown(&format!("{}{}", free.head, free.body)), None, "{name} in {what} on a free route");
+        }
+    }
+}
+
 #[tokio::test]
 async fn b89_an_echoed_credential_reaches_neither_the_harness_nor_the_records() {
     for (name, acts) in echoing() {

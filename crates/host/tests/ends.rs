@@ -126,7 +126,9 @@ async fn f_a_harness_that_does_not_read_is_drained_and_booked() {
     acts.extend(EVENTS.iter().map(|event| Act::Send(chunk(event))));
     acts.push(Act::Send(LAST_CHUNK.to_vec()));
     let upstream = Upstream::start(vec![acts]).await;
-    let mut session = Session::with(&upstream.origin, quick(), None, None).await;
+    // Also how long the provider may pause here, which is another task of this process: long enough for a busy machine.
+    let timeouts = Timeouts { idle: Duration::from_secs(3), ..Timeouts::default() };
+    let mut session = Session::with(&upstream.origin, timeouts, None, None).await;
     let mut socket = session.connect().await;
     socket.write_all(&session.paid()).await.unwrap();
     let end = session.end().await;
@@ -208,21 +210,11 @@ async fn a_provider_that_is_down_is_told_in_its_own_shape_and_nothing_was_sent()
 }
 
 #[tokio::test]
-async fn a_provider_that_never_finishes_its_handshake_got_nothing() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let origin = format!("https://{}", listener.local_addr().unwrap());
-    let mut session = Session::with(&origin, quick(), None, None).await;
-    let answered = session.ask(&session.paid()).await;
-    assert_eq!(answered.status, 502);
-    assert!(answered.body.contains("connect time-out"), "{}", answered.body);
-    assert!(matches!(session.end().await, RequestEnd::NotSent { .. }));
-}
-
-#[tokio::test]
 async fn a_provider_that_takes_the_request_and_says_nothing_may_have_billed_it() {
     for (acts, why) in [(vec![Act::Close], "broke"), (vec![Act::Stall], "head time-out")] {
         let upstream = Upstream::start(vec![acts]).await;
-        let mut session = Session::with(&upstream.origin, quick(), None, None).await;
+        let timeouts = Timeouts { head: quick().head, ..Timeouts::default() };
+        let mut session = Session::with(&upstream.origin, timeouts, None, None).await;
         let answered = session.ask(&session.paid()).await;
         assert_eq!(answered.status, 502);
         let RequestEnd::Unknown { status: None, why: told, .. } = session.end().await else { panic!("{why}") };
@@ -232,31 +224,13 @@ async fn a_provider_that_takes_the_request_and_says_nothing_may_have_billed_it()
 }
 
 #[tokio::test]
-async fn a_provider_that_stops_in_its_answer_is_named_and_unknown() {
-    let acts = vec![Act::Send(stream_head()), Act::Send(chunk(EVENTS[0])), Act::Stall];
-    let upstream = Upstream::start(vec![acts]).await;
-    let mut session = Session::with(&upstream.origin, quick(), None, None).await;
-    let answered = session.ask(&session.paid()).await;
-    assert!(!answered.whole && answered.body == EVENTS[0]);
-    let RequestEnd::Unknown { why, .. } = session.end().await else { panic!() };
-    assert!(why.contains("idle time-out"), "{why}");
-
-    let acts = [vec![Act::Send(stream_head())], vec![Act::Wait(Arc::new(Notify::new()))]].concat();
-    let upstream = Upstream::start(vec![acts]).await;
-    let timeouts = Timeouts { total: Duration::from_millis(200), ..Timeouts::default() };
-    let mut session = Session::with(&upstream.origin, timeouts, None, None).await;
-    session.ask(&session.paid()).await;
-    let RequestEnd::Unknown { why, .. } = session.end().await else { panic!() };
-    assert!(why.contains("total time-out"), "{why}");
-}
-
-#[tokio::test]
 async fn a_provider_that_has_said_everything_need_not_end_its_answer() {
     let mut acts = stream();
     acts.pop();
     acts.push(Act::Stall);
     let upstream = Upstream::start(vec![acts]).await;
-    let mut session = Session::with(&upstream.origin, quick(), None, None).await;
+    let timeouts = Timeouts { idle: Duration::from_secs(3), ..Timeouts::default() };
+    let mut session = Session::with(&upstream.origin, timeouts, None, None).await;
     let answered = session.ask(&session.paid()).await;
     assert!(answered.whole, "a complete message ends well");
     assert_eq!(complete(&session.end().await), used());

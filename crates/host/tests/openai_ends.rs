@@ -7,10 +7,11 @@ mod common;
 mod openai;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use agentrun_host::RequestEnd;
+use agentrun_host::{RequestEnd, Timeouts};
 use agentrun_kernel::Usage;
-use common::{Act, CANARY, JSON, LAST_CHUNK, PATIENCE, Upstream, answer, chunk, header, quick, stream_head, streamed};
+use common::{Act, CANARY, JSON, LAST_CHUNK, PATIENCE, Upstream, answer, chunk, header, stream_head, streamed};
 use openai::{Api, apis, chat, responses};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Notify;
@@ -133,7 +134,8 @@ async fn a_provider_that_has_said_everything_need_not_end_its_answer() {
         acts.pop();
         acts.push(Act::Stall);
         let upstream = Upstream::start(vec![acts]).await;
-        let mut session = api.with(&upstream.origin, quick(), None, None).await;
+        let timeouts = Timeouts { idle: Duration::from_secs(3), ..Timeouts::default() };
+        let mut session = api.with(&upstream.origin, timeouts, None, None).await;
         let answered = session.ask(&api.paid(&session)).await;
         assert!(answered.whole, "a complete answer ends well");
         holds(&api, &session.end().await);

@@ -63,7 +63,7 @@ named! {
         Opened = "opened",
         /// A prompt is accepted.
         Submission = "submission",
-        /// A prompt is taken back.
+        /// A prompt is taken back, with the settle of the follow-up it was for.
         Withdrawn = "withdrawn",
         /// A message is placed, and with it a turn opened.
         Place = "place",
@@ -130,6 +130,10 @@ named! {
         Review = "review",
         /// The review has said its word; nothing says so.
         Reviewed = "reviewed",
+        /// A raise of the run's cap is checked; the ledger does not have it.
+        Raise = "raise",
+        /// The ledger has it; nobody was told.
+        Raised = "raised",
         /// The harness was ended.
         Closed = "closed",
     }
@@ -148,6 +152,8 @@ named! {
         LeakHold = "leak_hold",
         /// The store does not look at the fence.
         NoFence = "no_fence",
+        /// What was cut ends as if nothing of it was spent.
+        ReleaseCut = "release_cut",
     }
 }
 
@@ -190,7 +196,6 @@ fn of_record(body: &Body, after: &SessionState) -> Option<(u8, Crossing)> {
     Some(match body {
         Body::Native(_) => (0, C::Native),
         Body::Opened(_) => (1, C::Opened),
-        Body::Withdrawn(_) => (1, C::Withdrawn),
         Body::Submission(_) => (1, C::Submission),
         Body::TurnEnd { .. } => (1, C::TurnEnd),
         Body::Intent(intent) => match intent.effect {
@@ -216,6 +221,7 @@ fn of_record(body: &Body, after: &SessionState) -> Option<(u8, Crossing)> {
         Body::Placed(placed) if placed.replaces.is_empty() => (4, C::Place),
         Body::Placed(_) => (4, C::Carry),
         Body::Settled(_) => (4, C::Settle),
+        Body::Withdrawn(_) => (5, C::Withdrawn),
         Body::Delivered(_) => (5, C::Delivered),
         Body::Moved { .. } | Body::Ask(_) | Body::Answer(_) | Body::Checkpoint(_) | Body::Data { .. } => return None,
     })

@@ -253,7 +253,7 @@ impl<'a> Attempt<'a> {
             options.catalog.clone(),
             limits,
             options.before_request.clone(),
-            stop.signal(),
+            stop.clone(),
         ));
         let parts = BridgeParts {
             drive: drive.clone(),

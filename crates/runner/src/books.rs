@@ -1,6 +1,7 @@
 //! A run's ledger as everybody of one process uses it: every paid step is held before it begins and ended with its outcome, both in one batch
 //! with the session's record of it. Sessions in several processes share the log; whoever comes second folds the tail and asks again.
 
+mod alone;
 mod decisions;
 mod opening;
 mod registry;
@@ -13,7 +14,7 @@ use agentrun_cap::{Books, Denied, Fault, LedgerFault, RaiseError, TOTALS_EVERY, 
 use agentrun_kernel::{
     AppendError, Begun, Body, Drive, DriveError, EffectSpec, HoldId, LedgerBody, LogKey, OpenEffect, Outcome,
     OutcomeEnd, Parked, RunId, Seq, SessionState, SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd,
-    read_from,
+    crossing, planted, read_from,
 };
 
 pub use decisions::{Decide, PaidDecision};
@@ -157,7 +158,20 @@ impl RunLedger {
     /// # Errors
     /// [`LedgerError::Raise`] says the least that would do, or what the id stands for; nothing was written.
     pub async fn raise(&self, id: &str, cap: Usd, needed: Option<Usd>) -> Result<(), LedgerError> {
-        self.append(|books| Ok(check_raise(books, id, cap, needed)?)).await
+        let mut raises = false;
+        self.append(|books| {
+            let raise = check_raise(books, id, cap, needed)?;
+            raises = raise.is_some();
+            if raises {
+                crossing!(Raise);
+            }
+            Ok(raise)
+        })
+        .await?;
+        if raises {
+            crossing!(Raised);
+        }
+        Ok(())
     }
 
     /// Appends what `next` makes of the books as they are, and makes it again where another process came first. `None`: nothing to append.
@@ -254,8 +268,13 @@ impl RunLedger {
         text: impl Into<std::sync::Arc<str>>,
         why: &str,
     ) -> Result<(), LedgerError> {
-        let outcome = Outcome::new(effect.key().clone(), OutcomeEnd::Interrupted, text);
+        let mut outcome = Outcome::new(effect.key().clone(), OutcomeEnd::Interrupted, text);
         match hold {
+            Some(hold) if planted!(ReleaseCut) => {
+                outcome.cost = Some(Usd::ZERO);
+                let end = LedgerBody::Release { hold: hold.clone(), proof: why.to_owned() };
+                self.finish(effect, outcome, &hold, end).await?;
+            }
             Some(hold) => {
                 let end = LedgerBody::Unknown { hold: hold.clone(), why: why.to_owned() };
                 self.finish(effect, outcome, &hold, end).await?;

@@ -495,6 +495,7 @@ impl ToolHost for Bridge {
         if shared.stop.level() >= StopLevel::Drain {
             return Ok(Answer::Withhold);
         }
+        shared.gate.worked();
         let tool = shared.tool(&call.tool).cloned();
         if tool.is_none() && call.tool != SUBMIT {
             shared.fail(
@@ -536,6 +537,7 @@ impl ToolHost for Bridge {
         if shared.drive.with_state(agentrun_kernel::SessionState::is_over) {
             return Ok(Observed::Deny(Arc::from(ALREADY)));
         }
+        shared.gate.worked();
         if !shared.node.builtins.contains(&call.tool) {
             shared.fail(
                 NodeWord::UnknownTool,

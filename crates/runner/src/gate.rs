@@ -2,20 +2,21 @@
 //!
 //! ```text
 //!  stopping? ─► an open turn? ─► refused before in this turn? ─► turn cap ─► requests of the turn ─► a follow-up's reserve ─► the host's check
-//!      ─► quote ─► the node's budget ─► barrier: the harness's own history holds what the request says ─► hold and intent, one batch
+//!      ─► quote ─► the node's budget ─► barrier: the harness's own history holds what the request says ─► running away? ─► hold and intent,
+//!      one batch
 //! ```
 //! The first refusal is sticky for its turn: a harness that tries again is told the same, and nothing is asked or spent twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentrun_adapter::{ModelPort, PaidCall, PaidStep, PortRefused, RequestBarrier, Tail};
 use agentrun_cap::{Catalog, Date, Denied, Quote, RequestFacts, Scope, Word, fits, quote};
 use agentrun_host::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
 use agentrun_kernel::{
     Begun, Digest, Drive, DriveError, EffectKey, EffectKind, EffectSpec, HoldId, LedgerBody, OnRepeat, OpenEffect,
-    Outcome, OutcomeEnd, Replay, StopLevel, StopSignal, Usage, Usd,
+    Outcome, OutcomeEnd, Replay, StopLevel, StopRaiser, Usage, Usd, Why,
 };
 use async_trait::async_trait;
 use serde_json::json;
@@ -24,6 +25,7 @@ use crate::books::{Hold, LedgerError, RunLedger};
 use crate::follow_up::Reserve;
 use crate::in_flight::{Entered, InFlight};
 use crate::node::HostFault;
+use crate::runaway::{REQUESTS, Runaway, WITHIN};
 use crate::runner::HostCheck;
 
 /// Bounds of one attempt's paid requests.
@@ -56,10 +58,11 @@ pub(crate) struct AttemptGate {
     catalog: Arc<Catalog>,
     limits: Limits,
     check: Option<Arc<dyn HostCheck>>,
-    stop: StopSignal,
+    stop: StopRaiser,
     barrier: RwLock<Option<Arc<dyn RequestBarrier>>>,
     trouble: Mutex<Option<Trouble>>,
     turn_open: AtomicBool,
+    runaway: Mutex<Runaway>,
     open: InFlight,
     reserve: OnceLock<Reserve>,
 }
@@ -71,7 +74,7 @@ impl AttemptGate {
         catalog: Arc<Catalog>,
         limits: Limits,
         check: Option<Arc<dyn HostCheck>>,
-        stop: StopSignal,
+        stop: StopRaiser,
     ) -> Self {
         Self {
             drive,
@@ -83,6 +86,7 @@ impl AttemptGate {
             barrier: RwLock::new(None),
             trouble: Mutex::new(None),
             turn_open: AtomicBool::new(false),
+            runaway: Mutex::default(),
             open: InFlight::new(),
             reserve: OnceLock::new(),
         }
@@ -106,7 +110,13 @@ impl AttemptGate {
     pub(crate) fn open_turn(self: &Arc<Self>) -> TurnScope {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.turn_open.store(true, Ordering::Release);
+        self.worked();
         TurnScope { gate: self.clone() }
+    }
+
+    /// Something other than a request has happened in the turn: whoever asks again has a reason.
+    pub(crate) fn worked(&self) {
+        self.runaway.lock().unwrap_or_else(PoisonError::into_inner).worked();
     }
 
     /// What went wrong first in this turn.
@@ -119,6 +129,10 @@ impl AttemptGate {
         let mut first = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         // An upstream fault can be followed by the harness's own retry that goes through; a refusal is never taken back.
         if first.is_none() || matches!(*first, Some(Trouble::Upstream { .. })) {
+            // A harness whose requests are used up is told, and does not only find out: some ask on and on, whatever they are answered.
+            if matches!(&trouble, Trouble::Denied(denied) if denied.word == Word::RequestLimit) {
+                self.stop.raise(StopLevel::Interrupt, Why::Limit);
+            }
             *first = Some(trouble);
         }
     }
@@ -143,14 +157,35 @@ impl AttemptGate {
                 .map_err(Trouble::Denied)?;
         }
         let quote = self.quote(facts)?;
-        if let Some(budget) = self.limits.budget {
-            let counted = self.drive.with_state(|state| state.spent.counted());
-            fits(Word::OverBudget, Scope::Node, budget, counted, quote.amount).map_err(Trouble::Denied)?;
-        }
+        self.within_budget(quote.amount).map_err(Trouble::Denied)?;
         let tail = self.wait_for_history(body).await?;
         // A stop or the turn's end may have come while we waited.
         self.standing()?;
+        self.not_running_away().map_err(Trouble::Denied)?;
         self.hold(quote, body, tail).await
+    }
+
+    /// The node's own word on a request. What the host decides for itself is not the node's: the run's cap alone bounds it.
+    fn within_budget(&self, needed: Usd) -> Result<(), Denied> {
+        let Some(budget) = self.limits.budget else { return Ok(()) };
+        let spent = self.drive.with_state(|state| state.spent);
+        fits(Word::OverBudget, Scope::Node, budget, spent.counted(), needed).map_err(|denied| {
+            // It would fit but for what was cut: who reads this must not look for a bill.
+            let what = (spent.unknown > Usd::ZERO)
+                .then(|| format!("${} of what counts was cut, and counts in full", spent.unknown));
+            Denied { what, ..denied }
+        })
+    }
+
+    fn not_running_away(&self) -> Result<(), Denied> {
+        if self.runaway.lock().unwrap_or_else(PoisonError::into_inner).admits(Instant::now()) {
+            return Ok(());
+        }
+        let what = format!(
+            "{REQUESTS} in a row within {} s with no tool call between them: the harness goes round in circles",
+            WITHIN.as_secs()
+        );
+        Err(Denied::because(Word::RequestLimit, Scope::Turn, what))
     }
 
     fn quote(&self, facts: &RequestFacts) -> Result<Quote, Trouble> {
@@ -161,7 +196,7 @@ impl AttemptGate {
     /// What can be said without asking anybody.
     fn standing(&self) -> Result<(), Trouble> {
         let denied = |word, scope, what: &str| Err(Trouble::Denied(Denied::because(word, scope, what)));
-        if self.stop.level() >= StopLevel::Drain {
+        if self.stop.signal().level() >= StopLevel::Drain {
             return denied(Word::Stopped, Scope::Node, "nothing new begins");
         }
         let turn = self.drive.with_state(|state| state.open_turn.as_ref().map(|turn| (state.turns, turn.requests)));
@@ -293,6 +328,7 @@ impl GateLease {
             }
         }
         let done = gate.ledger.finish(effect, outcome, &hold, ending).await;
+        gate.runaway.lock().unwrap_or_else(PoisonError::into_inner).ended(Instant::now());
         if let Err(error) = &done {
             gate.note(Trouble::Storage(error.to_string()));
         }

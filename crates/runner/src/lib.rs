@@ -20,6 +20,7 @@ mod leave;
 mod node;
 mod presence;
 mod recover;
+mod runaway;
 mod runner;
 mod settle;
 

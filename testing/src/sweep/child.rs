@@ -12,7 +12,7 @@ use agentrun_adapter::process::{Exit, Marker, Spawn, run_to_end};
 use agentrun_cap::Catalog;
 use agentrun_kernel::{FollowUpName, Store, open_url};
 use agentrun_runner::{
-    FollowUp, FollowUpError, HarnessRunner, HostFault, ModelProvider, Node, NodeError, Review, ReviewVerdict,
+    FollowUp, FollowUpError, HarnessRunner, HostFault, ModelProvider, Node, NodeError, NodeWord, Review, ReviewVerdict,
     RunnerOptions, SettleError, SettleIn, ToolEnd, ToolInvocation, ToolRun, settle_open_turn,
 };
 use async_trait::async_trait;
@@ -142,7 +142,7 @@ impl World {
             store: self.store.clone(),
             catalog: Arc::new(Catalog::bundled().map_err(Fault::of)?),
             provider: ModelProvider::Direct,
-            cap: None,
+            cap: self.scenario.cap(),
             homes: self.folder.join("homes"),
             workspace: self.folder.clone(),
             on_event: None,
@@ -164,6 +164,20 @@ impl World {
                 Ok(done) => Came { value: done.value, from_records: done.from_records, ..Came::default() },
                 Err(error) => failed(&error),
             },
+            Op::Park => match runner.run_node(node, step).await {
+                Ok(done) => Came { value: done.value, from_records: done.from_records, ..Came::default() },
+                Err(error) if error.word == NodeWord::OverCap => {
+                    Came { text: error.word.as_str().to_owned(), ..Came::default() }
+                }
+                Err(error) => failed(&error),
+            },
+            Op::Raise => {
+                let ledger = runner.ledger(&step.run).await.map_err(Fault::of)?;
+                let was = ledger.books().await.map_err(Fault::of)?.seq();
+                ledger.raise("r1", Scenario::raised(), None).await.map_err(Fault::of)?;
+                let now = ledger.books().await.map_err(Fault::of)?.seq();
+                Came { from_records: was == now, ..Came::default() }
+            }
             Op::FollowUp(name) => {
                 let name = FollowUpName::new(name).map_err(Fault::of)?;
                 let follow_up = FollowUp { prompt: format!("And why? #{name}"), name, reserve: None };

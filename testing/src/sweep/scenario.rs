@@ -10,6 +10,7 @@ use agentrun_runner::{Node, REQUEST_LIMIT, Review, Step, Tool, ToolRun};
 use serde_json::{Value, json};
 
 use super::Fault;
+use crate::script::Tokens;
 
 /// A program over one session, its ops one after the other. Started again it goes on where its records stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,10 @@ pub enum Scenario {
     Settled,
     /// A node that its turn limit ends.
     Bound,
+    /// A node whose run parks behind its first answer, is raised, and delivers.
+    Parked,
+    /// A follow-up whose owner died in its turn: it is settled, its prompt taken back, and another one is asked.
+    CutFollowUp,
 }
 
 /// One thing a host asks of the session.
@@ -35,6 +40,10 @@ pub enum Scenario {
 pub(super) enum Op {
     /// Run the node to its value.
     Run,
+    /// Run the node until the cap refuses a step; to its value where the cap was raised before.
+    Park,
+    /// Raise the run's cap, by one id.
+    Raise,
     /// Ask one more turn, by its name.
     FollowUp(&'static str),
     /// End what is open; `take` ends an owner that lives.
@@ -45,11 +54,17 @@ impl Op {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Run => "run",
+            Self::Park => PARK,
+            Self::Raise => RAISE,
             Self::FollowUp(name) => name,
             Self::Settle { .. } => "settle",
         }
     }
 }
+
+/// The names of two ops, as results carry them.
+pub(super) const PARK: &str = "park";
+pub(super) const RAISE: &str = "raise";
 
 /// What a node of a scenario comes to, wherever it is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +81,13 @@ pub(super) struct SweepTool {
     pub(super) does: Does,
     priced: bool,
     exclusive: bool,
+}
+
+impl SweepTool {
+    /// What a call costs.
+    pub(super) fn price(self) -> Option<Usd> {
+        self.priced.then(|| Usd::from_pico(PRICE))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +111,16 @@ const GLANCE: SweepTool = tool("glance", Replay::Safe, Does::Succeed);
 
 /// The price of a call of a priced tool: a hundredth of a dollar.
 const PRICE: i64 = 10_000_000_000;
+/// Room for a request or its bill, and for the tool, but not for a second request: four cents.
+const CAP: i64 = 40_000_000_000;
+/// Room for all that a run may do, however often it is cut: ten dollars.
+const RAISED: i64 = 10_000_000_000_000;
+
+/// The model of every scenario.
+pub(super) const MODEL: &str = "claude-haiku-4-5";
+
+/// Tokens of an answer that is dear.
+const DEAR: u64 = 3_000;
 
 /// The longest a tool of the sweep may take: a bound, never met.
 const TOOL_TIME: Duration = Duration::from_secs(60);
@@ -98,7 +130,16 @@ pub(super) const NODE: &str = "#node";
 
 impl Scenario {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Tools, Self::Talk, Self::Resumed, Self::FollowUps, Self::Settled, Self::Bound];
+    pub const ALL: &[Self] = &[
+        Self::Tools,
+        Self::Talk,
+        Self::Resumed,
+        Self::FollowUps,
+        Self::Settled,
+        Self::Bound,
+        Self::Parked,
+        Self::CutFollowUp,
+    ];
 
     /// Its name.
     #[must_use]
@@ -110,6 +151,8 @@ impl Scenario {
             Self::FollowUps => "follow-ups",
             Self::Settled => "settled",
             Self::Bound => "bound",
+            Self::Parked => "parked",
+            Self::CutFollowUp => "cut-follow-up",
         }
     }
 
@@ -129,7 +172,8 @@ impl Scenario {
     pub(super) const fn ops(self) -> &'static [Op] {
         match self {
             Self::Tools | Self::Talk | Self::Resumed | Self::Bound => &[Op::Run],
-            Self::FollowUps => &[Op::Run, Op::FollowUp("one"), Op::FollowUp("two")],
+            Self::FollowUps | Self::CutFollowUp => &[Op::Run, Op::FollowUp("one"), Op::FollowUp("two")],
+            Self::Parked => &[Op::Park, Op::Raise, Op::Run],
             Self::Settled => &[Op::Settle { take: false }, Op::Run],
         }
     }
@@ -138,7 +182,7 @@ impl Scenario {
     /// takes the session by a settle; who comes after both goes on.
     pub(super) const fn second(self) -> &'static [Op] {
         match self {
-            Self::FollowUps => &[Op::Run, Op::Settle { take: true }],
+            Self::FollowUps | Self::CutFollowUp => &[Op::Run, Op::Settle { take: true }],
             Self::Settled => &[Op::Settle { take: true }, Op::Run],
             _ => self.ops(),
         }
@@ -149,6 +193,7 @@ impl Scenario {
         match self {
             Self::Resumed => Some(("tool_return", 2)),
             Self::Settled => Some(("send", 1)),
+            Self::CutFollowUp => Some(("fu_request.after", 1)),
             _ => None,
         }
     }
@@ -161,7 +206,7 @@ impl Scenario {
     /// Texts that a prompt of the scenario holds and that a model may be shown once.
     pub(super) const fn tokens(self) -> &'static [&'static str] {
         match self {
-            Self::FollowUps => &[NODE, "#one", "#two"],
+            Self::FollowUps | Self::CutFollowUp => &[NODE, "#one", "#two"],
             _ => &[NODE],
         }
     }
@@ -169,8 +214,8 @@ impl Scenario {
     pub(super) const fn tools(self) -> &'static [SweepTool] {
         match self {
             Self::Tools | Self::Resumed => &[LOOK, PAY, FAIL, SPAWN, ALONE, GLANCE],
-            Self::Talk | Self::Settled => &[PAY],
-            Self::FollowUps => &[PAY, SPAWN],
+            Self::Talk | Self::Settled | Self::Parked => &[PAY],
+            Self::FollowUps | Self::CutFollowUp => &[PAY, SPAWN],
             Self::Bound => &[],
         }
     }
@@ -180,6 +225,21 @@ impl Scenario {
             Self::Bound => Answer::Failed("turn_limit"),
             _ => Answer::Value(json!({"n": 1})),
         }
+    }
+
+    /// What a run of it may spend at first.
+    pub(super) fn cap(self) -> Option<Usd> {
+        (self == Self::Parked).then(|| Usd::from_pico(CAP))
+    }
+
+    /// What its cap is raised to.
+    pub(super) fn raised() -> Usd {
+        Usd::from_pico(RAISED)
+    }
+
+    /// What the model says that each request of it used.
+    pub(super) fn tokens_used(self) -> Tokens {
+        if self == Self::Parked { Tokens { output: DEAR, ..Tokens::UNSAID } } else { Tokens::UNSAID }
     }
 
     pub(super) fn script(self) -> String {
@@ -201,7 +261,7 @@ impl Scenario {
                 when(json!({"results": 3}), &[submit(json!(1))]),
                 when(json!({"results": 4}), &[submit(json!(1))]),
             ]),
-            Self::FollowUps => json!([
+            Self::FollowUps | Self::CutFollowUp => json!([
                 {"when": {"anywhere": "#two"}, "times": "always", "text": "Two it is."},
                 when(json!({"contains": "#one"}), &[call("pay"), call("spawn")]),
                 {"when": {"anywhere": "#one"}, "times": "always", "text": "One it is."},
@@ -211,6 +271,9 @@ impl Scenario {
                 json!([when(json!({"results": 0}), &[call("pay")]), when(json!({}), &[submit(json!(1))]),])
             }
             Self::Bound => json!([{"times": "always", "text": "Let me think."}]),
+            Self::Parked => {
+                json!([dear(when(json!({"results": 0}), &[call("pay")])), dear(when(json!({}), &[submit(json!(1))])),])
+            }
         };
         json!({ "steps": steps }).to_string()
     }
@@ -229,7 +292,7 @@ impl Scenario {
             },
             replay: it.replay,
             on_repeat: OnRepeat::Refuse,
-            price: it.priced.then(|| Usd::from_pico(PRICE)),
+            price: it.price(),
             timeout: TOOL_TIME,
             exclusive: it.exclusive,
             run: run(*it),
@@ -238,7 +301,7 @@ impl Scenario {
             label: self.name().to_owned(),
             system: vec!["Be brief.".to_owned()],
             prompt: format!("Find n. {NODE}"),
-            model: "claude-haiku-4-5".to_owned(),
+            model: MODEL.to_owned(),
             schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}),
             tools: tools.collect(),
             builtins: Vec::new(),
@@ -258,6 +321,13 @@ fn call(tool: &str) -> Value {
 
 fn submit(n: Value) -> Value {
     json!({"name": "submit", "input": {"value": {"n": n}}})
+}
+
+/// An answer whose bill leaves no room for another.
+fn dear(mut step: Value) -> Value {
+    let Tokens { input, output, .. } = Scenario::Parked.tokens_used();
+    step["usage"] = json!({"input": input, "output": output});
+    step
 }
 
 fn when(condition: Value, calls: &[Value]) -> Value {

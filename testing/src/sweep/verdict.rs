@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{NativeHistory as _, RecordedFiles};
-use agentrun_cap::Books;
+use agentrun_cap::{Books, Catalog, Date, price};
 use agentrun_kernel::{Body, EffectKind, LedgerBody, OutcomeEnd, Record, Replay, SessionState, Usd, validate};
+use agentrun_runner::NodeWord;
 
+use super::Fault;
 use super::case::{Backend, Case, Cut, Ended, LAST};
 use super::child::SECOND;
-use super::scenario::Answer;
+use super::scenario::{Answer, MODEL, PARK, RAISE};
 use super::tally::{Came, Counts, Shown, Told};
 use crate::faux::FauxHistory;
 
@@ -144,7 +146,11 @@ impl Verdict<'_> {
                 Answer::Value(value) => result.value == value,
                 Answer::Failed(word) => result.error.as_deref() == Some(word),
             },
-            "settle" => result.error.is_none(),
+            "settle" | RAISE => result.error.is_none(),
+            PARK => match self.case.scenario.answer() {
+                Answer::Value(value) => result.value == value || result.text == NodeWord::OverCap.as_str(),
+                Answer::Failed(_) => false,
+            },
             _ => match result.end {
                 Some(OutcomeEnd::Ok) => true,
                 Some(OutcomeEnd::Interrupted) => self.evidence.cuts > 0,
@@ -292,6 +298,44 @@ impl Verdict<'_> {
         let (ledger, session) = ((books.booked(), books.unknown()), (spent.booked, spent.unknown));
         self.hold(ledger == session, || format!("the ledger has {ledger:?}, the session {session:?}"));
         self.hold(spent.booked > Usd::ZERO, || "nothing was booked".to_owned());
+        match self.counted() {
+            Ok(counted) => {
+                let total = books.booked().saturating_add(books.unknown());
+                self.hold(books.booked() <= counted, || {
+                    format!("${} booked, more than the ${counted} that the parent counted", books.booked())
+                });
+                self.hold(total >= counted, || {
+                    format!("a total of ${total}, lower than the ${counted} that the parent counted")
+                });
+                let exact = books.unknown_count() > 0 || books.booked() == counted;
+                self.hold(exact, || {
+                    format!("nothing is unknown, and ${} was booked of ${counted} counted", books.booked())
+                });
+            }
+            Err(Fault(fault)) => self.broken.push(fault),
+        }
+        if self.case.scenario.cap().is_some() {
+            let raises = self.evidence.ledger.iter().filter(|it| matches!(it.body, LedgerBody::Raise { .. })).count();
+            let parks = self.evidence.records.iter().filter(|it| matches!(it.body, Body::Parked(_))).count();
+            self.hold(raises == 1, || format!("the cap was raised {raises} times"));
+            self.hold(parks > 0, || "the run never parked".to_owned());
+        }
+    }
+
+    /// What was spent by the parent's own count: the requests that the model saw and the runs of priced tools.
+    fn counted(&self) -> Result<Usd, Fault> {
+        let catalog = Catalog::bundled().map_err(Fault::of)?;
+        let usage = self.case.scenario.tokens_used().into();
+        let request = price(&catalog, MODEL, &usage, Date::of_unix_ms(u64::MAX)).map_err(Fault::of)?.amount;
+        let counts = &self.evidence.after_third;
+        let tools = self.case.scenario.tools().iter().filter_map(|tool| {
+            let runs = counts.tools.get(tool.name).map_or(0, Vec::len);
+            Some((tool.price()?, runs))
+        });
+        tools.chain([(request, counts.requests.len())]).try_fold(Usd::ZERO, |sum, (price, times)| {
+            let cost = u64::try_from(times).ok().and_then(|times| price.checked_mul(times));
+            cost.and_then(|cost| sum.checked_add(cost)).ok_or_else(|| Fault("what was spent cannot be told".to_owned()))
+        })
     }
 }
 
@@ -299,8 +343,12 @@ impl Verdict<'_> {
 fn ends_it(result: &Came, point: &str) -> bool {
     match result.op.as_str() {
         "run" => ["delivered.before", "failed.before"].contains(&point),
-        "settle" => point == "settle.before",
-        _ => ["fu_outcome.before", "settle.before"].contains(&point),
+        PARK if result.value.is_null() => point == "park.before",
+        PARK => point == "delivered.before",
+        // It takes no session, so nobody ends it: the same raise again is the same raise.
+        RAISE => false,
+        "settle" => ["settle.before", "withdrawn.before"].contains(&point),
+        _ => ["fu_outcome.before", "settle.before", "withdrawn.before"].contains(&point),
     }
 }
 

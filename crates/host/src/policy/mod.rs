@@ -26,6 +26,16 @@ pub trait ProviderPolicy: Send + Sync + 'static {
     /// # Errors
     /// One sentence on what is wrong with the body.
     fn shape(&self, route: &Route, body: Bytes) -> Result<Shaped, String>;
+    /// The same where the proxy has an outline of the body at hand: the same document with every text value longer than [`crate::LONG`] bytes
+    /// empty. A policy whose facts hang on no such text reads them off the outline, which is a fraction of the body. The facts, and what is
+    /// refused, must be those of `shape`.
+    ///
+    /// # Errors
+    /// As `shape`.
+    fn shape_by(&self, route: &Route, body: Bytes, outline: &[u8]) -> Result<Shaped, String> {
+        let _ = outline;
+        self.shape(route, body)
+    }
     /// The status of a refusal: one that no harness of this API tries again.
     fn refused(&self) -> StatusCode;
     /// The body of an answer the proxy makes itself, in the provider's error shape.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agentrun_host::{
     Credential, KeyGuard, Lease, ModelProxy, Origin, PaidRequest, Provider, ProviderConfig, Refusal, RequestEnd,
-    RequestGate, SessionSecret, Timeouts,
+    RequestGate, SessionSecret, Steadfast, Timeouts,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 /// Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Made up, and nowhere but in these tests.
-pub const CANARY: &str = "sk-canary-6f1d2c9b84e7";
+/// Made up, and nowhere but in these tests. As long as a provider's, so that each half tells it apart too; with what a URL escapes.
+pub const CANARY: &str = "sk-canary-6f1d2c9b84e7/Q0zX+a3b5d7f9c2e4";
 
 /// What the provider does with one request, in order. Afterwards the connection stays open for the next one.
 #[derive(Clone)]
@@ -260,15 +260,26 @@ impl Session {
         refusal: Option<Refusal>,
         open: Option<Arc<Notify>>,
     ) -> Self {
-        let proxy = ModelProxy::start(ProviderConfig {
+        Self::steadfast(api, origin, timeouts, Steadfast::default(), refusal, open).await
+    }
+
+    /// One whose proxy asks again, or elsewhere.
+    pub async fn steadfast(
+        api: Provider,
+        origin: &str,
+        timeouts: Timeouts,
+        steadfast: Steadfast,
+        refusal: Option<Refusal>,
+        open: Option<Arc<Notify>>,
+    ) -> Self {
+        let provider = ProviderConfig {
             api,
             policy: api.policy(),
             origin: origin.parse::<Origin>().unwrap(),
             credential: Credential::from_text(CANARY.to_owned()).unwrap(),
             timeouts,
-        })
-        .await
-        .unwrap();
+        };
+        let proxy = ModelProxy::start_with(provider, steadfast).await.unwrap();
         let (send, ends) = mpsc::unbounded_channel();
         let gate = Arc::new(Gate {
             refusal,

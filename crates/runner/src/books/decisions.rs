@@ -27,7 +27,8 @@ pub struct PaidDecision {
 }
 
 impl RunLedger {
-    /// Holds `quote` for the decision `id`, made for `session`. Durable before it returns; dropping the future may leave the hold.
+    /// Holds `quote` for the decision `id`, made for `session`. Durable before it returns; dropping the future may leave the hold. It counts
+    /// against the run's cap, and not against the budget of the session's node: that is for what the node itself does.
     ///
     /// # Errors
     /// [`LedgerError::Denied`] when the cap has no room; [`LedgerError::Deciding`], [`LedgerError::DecisionLost`] and

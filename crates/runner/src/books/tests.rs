@@ -3,6 +3,7 @@
 mod interleavings;
 mod parallel;
 mod rules;
+mod unwritable;
 
 use std::sync::Arc;
 

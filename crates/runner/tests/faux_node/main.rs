@@ -13,4 +13,5 @@ mod deliver;
 mod logs;
 mod prefixes;
 mod resume;
+mod runaway;
 mod world;

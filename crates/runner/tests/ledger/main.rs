@@ -8,6 +8,7 @@
     reason = "a failed test is a report"
 )]
 
+mod budget;
 mod parks;
 mod shared;
 mod tools;

@@ -3,6 +3,7 @@
 
 mod request;
 
+use agentrun_cap::RequestFacts;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -38,6 +39,11 @@ impl ProviderPolicy for Anthropic {
 
     fn shape(&self, _: &Route, body: Bytes) -> Result<Shaped, String> {
         let facts = request::read(&body)?;
+        Ok(Shaped { body, facts })
+    }
+
+    fn shape_by(&self, _: &Route, body: Bytes, outline: &[u8]) -> Result<Shaped, String> {
+        let facts = RequestFacts { body_bytes: body.len() as u64, ..request::read(outline)? };
         Ok(Shaped { body, facts })
     }
 

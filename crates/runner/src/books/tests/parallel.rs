@@ -22,7 +22,7 @@ async fn gate(store: &Store, name: &str, cap: Option<Usd>) -> (GatePort, Arc<Run
     let stop = StopRaiser::new();
     let limits = Limits { turns: None, requests: 1_000, budget: None };
     let catalog = Arc::new(Catalog::bundled().unwrap());
-    let gate = AttemptGate::new(session.drive.clone(), ledger.clone(), catalog, limits, None, stop.signal());
+    let gate = AttemptGate::new(session.drive.clone(), ledger.clone(), catalog, limits, None, stop.clone());
     let gate = Arc::new(gate);
     let turn = gate.open_turn();
     (GatePort(gate), ledger, (session, stop, turn))

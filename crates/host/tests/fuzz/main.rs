@@ -1,0 +1,15 @@
+//! The two readers of foreign bytes behind the head, under bytes of every kind: strict JSON, and the taps that read usage off an answer. (The
+//! head's harness is beside it, in `src/head`, and uses the same corpus and changes.)
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a failed test is a report"
+)]
+
+mod changed;
+mod json;
+mod taps;
