@@ -67,7 +67,7 @@ impl Seen {
             }
             What::RequestStart { .. } => self.asking = true,
             What::RequestEnd { spent, .. } => (self.asking, self.spent) = (false, *spent),
-            What::Opened { .. } | What::TurnEnd { .. } | What::Verdict { .. } | What::Parked { .. } => {}
+            _ => {}
         }
     }
 
@@ -93,6 +93,9 @@ fn plain(what: &What) -> Option<String> {
         What::Verdict { accepted: true, .. } => "value accepted".to_owned(),
         What::Verdict { accepted: false, .. } => "value sent back to the model".to_owned(),
         What::Parked { needed } => format!("parked: needs a cap of ${needed}"),
+        What::Message { id } => format!("message `{id}` taken"),
+        // Said when the command ends.
+        What::Answered { .. } | What::Bounded { .. } | What::Moved { .. } => return None,
     })
 }
 

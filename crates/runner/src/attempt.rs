@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterSession, Admission, Deltas, Journal, ModelEndpoint, RecordedFiles, Seat, Start, Turn, TurnEnd, admit,
+    AdapterSession, Admission, Journal, ModelEndpoint, RecordedFiles, Seat, Start, Turn, TurnEnd, admit,
 };
 use agentrun_cap::park_of;
 use agentrun_host::KeyGuard;
@@ -379,7 +379,7 @@ impl<'a> Attempt<'a> {
             tools: self.bridge.clone(),
             model,
             dirs: home.dirs().clone(),
-            deltas: Deltas::nowhere(),
+            deltas: self.runner.live.of(&self.step.session),
             marker: marker.clone(),
         };
         let session = match self.runner.adapter.open(admission, seat).await {
@@ -469,10 +469,14 @@ impl<'a> Attempt<'a> {
         if self.stop.signal().level() >= StopLevel::Drain {
             return Err(self.stopped());
         }
+        // The harness lives, so only what waits matters: its history is its own to read. A person's words come before a reminder.
+        match self.recover(&mut RecordedFiles::default()).await? {
+            Next::Idle => {}
+            waits => return self.started(waits),
+        }
         submit_once(&self.drive, &format!("nudge:{turns}"), Source::Nudge, NUDGE)
             .await
             .map_err(|error| of_drive(&self.step, &error))?;
-        // The harness lives, so only what waits matters: its history is its own to read.
         self.next(&mut RecordedFiles::default()).await
     }
 

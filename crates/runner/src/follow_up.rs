@@ -27,8 +27,9 @@ use crate::binding::{check_binding, plan, plan_digests};
 use crate::bridge::bounded;
 use crate::carry::{CARRIED_BYTES, RECOVERY_NOTE, compose};
 use crate::error::{NodeError, NodeWord};
-use crate::faults::{of_drive, refused, storage};
+use crate::faults::{of_drive, of_recovery, refused, storage};
 use crate::gate::Trouble;
+use crate::inbox::take;
 use crate::node::{Node, PROMPT_BYTES, Step};
 use crate::presence::Presence;
 use crate::runner::HarnessRunner;
@@ -215,6 +216,9 @@ impl Job for FollowUp {
         marker: Marker,
     ) -> Result<Ended, NodeError> {
         let Seated { mut session, home, _key } = attempt.seated(files, admission, marker).await?;
+        // What people sent since the session answered goes with it.
+        let taken = take(&attempt.runner.options.store, &attempt.drive).await;
+        taken.map_err(|error| of_recovery(&attempt.step, error.into()))?;
         let ended = attempt.follow_up(&mut *session, &self).await;
         attempt.wind_down(session).await;
         drop(home);

@@ -10,6 +10,7 @@ use agentrun_kernel::{
 use crate::books::{LedgerError, RunLedger};
 use crate::bridge::{Bridge, ReviewFault};
 use crate::carry::compose;
+use crate::inbox::{TakeError, take};
 use crate::settle::Hand;
 
 /// Steps of one recovery. Each step changes the records, and a log has only so many open ends; more means the table and the history never agree.
@@ -50,6 +51,8 @@ pub(crate) enum RecoveryError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Review(#[from] ReviewFault),
+    #[error(transparent)]
+    Inbox(#[from] TakeError),
     #[error(
         "recovery did not come to an end: the records and the harness's history do not agree; run `agentrun show --check` on the session"
     )]
@@ -104,6 +107,8 @@ impl Recovery<'_> {
                 }
                 Decision::Continue(placed) => return Ok(Next::Start(Start::Continue(Message::from(&*placed)))),
                 Decision::PlaceAgain(placed) => return Ok(Next::Start(Start::Again(Message::from(&*placed)))),
+                // What people sent meanwhile is in the message, or is one by itself.
+                Decision::Place(_) | Decision::Idle if take(self.store, self.drive).await? > 0 => {}
                 Decision::Place(carry) => {
                     let (text, carries) = self.drive.with_state(|state| compose(state, &carry));
                     let message = Message {

@@ -17,6 +17,7 @@ use crate::books::{LedgerError, Ledgers, RunLedger};
 use crate::error::NodeError;
 use crate::events::Event;
 use crate::follow_up::{self, FollowUp, FollowUpError, FollowedUp};
+use crate::live::LiveSender;
 use crate::node::{HostFault, Node, Step};
 
 /// How a runner does its work.
@@ -112,6 +113,7 @@ pub struct HarnessRunner {
     pub(crate) stop: StopRaiser,
     pub(crate) drain: tokio::sync::watch::Sender<Duration>,
     pub(crate) ledgers: Ledgers,
+    pub(crate) live: LiveSender,
 }
 
 impl fmt::Debug for HarnessRunner {
@@ -130,6 +132,7 @@ impl HarnessRunner {
             stop: StopRaiser::new(),
             drain: tokio::sync::watch::Sender::new(Duration::ZERO),
             ledgers: Ledgers::default(),
+            live: LiveSender::new(),
         }
     }
 
