@@ -138,7 +138,7 @@ pub(crate) async fn run(
             continue;
         }
         if !is_quiet(&here.state, &here.survey) {
-            settle_read(&at, &step, here).await?;
+            settle_read(&at, &step, here, None).await?;
             continue;
         }
         carried(&step, &here.state, &ask)?;

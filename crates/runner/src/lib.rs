@@ -8,6 +8,7 @@ mod binding;
 mod books;
 mod bridge;
 mod carry;
+mod circles;
 mod envelope;
 mod error;
 mod events;
@@ -22,9 +23,11 @@ mod live;
 mod node;
 mod presence;
 mod recover;
+pub mod recovery;
 mod runner;
 mod settle;
 mod subscribe;
+mod typed;
 
 pub use books::{Decide, LedgerError, PaidDecision, RunLedger, read_books};
 pub use envelope::{SchemaError, compile, problems};
@@ -38,6 +41,6 @@ pub use node::{
     EMPTY_TURNS, HostFault, MAX_SENDS, Node, PROMPT_BYTES, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict,
     SUBMIT, Step, Tool, ToolEnd, ToolInvocation, ToolRun,
 };
-pub use runner::{Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};
+pub use runner::{Booked, Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};
 pub use settle::{SettleError, SettleIn, Settlement, settle_open_turn};
 pub use subscribe::{Following, Subscription, subscribe};

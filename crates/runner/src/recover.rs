@@ -87,11 +87,7 @@ impl Recovery<'_> {
                     }
                 }
                 Decision::RunAgain(key) => self.bridge.rerun(&key).await?,
-                Decision::Interrupt(keys) => {
-                    for key in keys {
-                        self.bridge.interrupt(&key).await?;
-                    }
-                }
+                Decision::Interrupt(keys) => self.cut(keys).await?,
                 Decision::RunNew { call, ordinal } => self.bridge.run_new(call, ordinal).await?,
                 Decision::Review(candidate) => self.bridge.review_again(&candidate).await?,
                 Decision::Repair(want) => {
@@ -125,6 +121,22 @@ impl Recovery<'_> {
             }
         }
         Err(RecoveryError::Endless)
+    }
+
+    /// Ends what was cut. A submit that got no candidate is decided from its intent instead, last: nothing else may be open at delivery.
+    async fn cut(&self, keys: Vec<EffectKey>) -> Result<(), RecoveryError> {
+        let (submits, calls): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| self.bridge.is_cut_submit(key));
+        for key in calls {
+            self.bridge.interrupt(&key).await?;
+        }
+        for key in submits {
+            if self.bridge.is_cut_submit(&key) {
+                self.bridge.submit_again(&key).await?;
+            } else {
+                self.bridge.interrupt(&key).await?;
+            }
+        }
+        Ok(())
     }
 
     fn hand(&mut self) -> Hand<'_> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentrun_adapter::{AgentAdapter, ModelApi};
 use agentrun_cap::{Catalog, Denied};
 use agentrun_host::{ModelProxy, Provider};
-use agentrun_kernel::{RunId, SessionKey, Spent, StopLevel, StopRaiser, Store, Usd, Why};
+use agentrun_kernel::{RunId, SessionKey, Spent, StopLevel, StopRaiser, Store, Usage, Usd, Why};
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -88,15 +88,31 @@ pub trait HostCheck: Send + Sync {
         budget: Option<Usd>,
         spent: Spent,
     ) -> Result<Result<(), Denied>, HostFault>;
+
+    /// Told of each paid request once its outcome and its booking are recorded. Must be quick: the node's end waits for it.
+    async fn after_request(&self, _session: &SessionKey, _booked: Booked) {}
 }
 
-/// A node's value.
+/// A paid request as it was booked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Booked {
+    /// The model that was asked.
+    pub model: String,
+    /// What it used; `None`: the provider did not say.
+    pub usage: Option<Usage>,
+    /// What was booked; `None`: nobody can say, and its quote counts in full.
+    pub cost: Option<Usd>,
+    /// What the session has spent so far, this request included.
+    pub spent: Spent,
+}
+
+/// A node's value: as JSON, or as a type of the host's ([`HarnessRunner::run_typed`]).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Delivered {
+pub struct Delivered<V = Value> {
     /// The session.
     pub session: SessionKey,
     /// The value.
-    pub value: Value,
+    pub value: V,
     /// What the session spent.
     pub spent: Spent,
     /// Messages placed.
@@ -153,7 +169,7 @@ impl HarnessRunner {
     /// # Errors
     /// [`NodeError`] says the word, whether it is final, and what to do.
     pub async fn run_node(&self, node: Node, step: Step) -> Result<Delivered, NodeError> {
-        attempt::run(self, node, step).await
+        attempt::run(self, node, step, &mut None).await
     }
 
     /// Sends one more turn with a prompt of the host's into a session that has answered (it delivered, or its last turn ended by itself), at

@@ -8,9 +8,13 @@
     reason = "a failed test is a report"
 )]
 
+mod attempts;
 mod bounds;
+mod circles;
 mod deliver;
 mod logs;
 mod prefixes;
 mod resume;
+mod submit;
+mod typed;
 mod world;
