@@ -41,6 +41,29 @@ pub struct RunnerOptions {
     pub before_request: Option<Arc<dyn HostCheck>>,
 }
 
+impl RunnerOptions {
+    /// Options without cap and host policy; harness and tools work in `workspace`, and private homes are made under `homes`.
+    #[must_use]
+    pub fn new(
+        store: Store,
+        catalog: Arc<Catalog>,
+        provider: ModelProvider,
+        homes: impl Into<PathBuf>,
+        workspace: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            store,
+            catalog,
+            provider,
+            cap: None,
+            homes: homes.into(),
+            workspace: workspace.into(),
+            on_event: None,
+            before_request: None,
+        }
+    }
+}
+
 impl fmt::Debug for RunnerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunnerOptions").field("workspace", &self.workspace).finish_non_exhaustive()
