@@ -86,6 +86,7 @@ pub enum ProxyError {
 pub struct ModelProxy {
     keys: Arc<KeyTable>,
     api: Provider,
+    origin: Origin,
     address: SocketAddr,
     serving: AbortHandle,
 }
@@ -103,7 +104,7 @@ impl ModelProxy {
     /// [`ProxyError`].
     pub async fn start(provider: ProviderConfig) -> Result<Self, ProxyError> {
         let ProviderConfig { api, policy, origin, credential, timeouts } = provider;
-        let upstream = Upstream::new(origin, timeouts)?;
+        let upstream = Upstream::new(origin.clone(), timeouts)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let keys = Arc::new(KeyTable::default());
@@ -119,7 +120,7 @@ impl ModelProxy {
             port: address.port(),
         });
         let serving = tokio::spawn(serve(listener, door)).abort_handle();
-        Ok(Self { keys, api, address, serving })
+        Ok(Self { keys, api, origin, address, serving })
     }
 
     /// A new key whose requests `gate` decides. The text is shown here once; only its hash is kept, and only while the guard lives.
@@ -134,6 +135,12 @@ impl ModelProxy {
     #[must_use]
     pub const fn provider(&self) -> Provider {
         self.api
+    }
+
+    /// Where requests go.
+    #[must_use]
+    pub const fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// `http://127.0.0.1:PORT`.

@@ -31,7 +31,7 @@ use crate::faults::{of_drive, of_recovery, refused, storage};
 use crate::gate::Trouble;
 use crate::inbox::take;
 use crate::node::{Node, PROMPT_BYTES, Step};
-use crate::presence::Presence;
+use crate::presence::{Presence, live_owner};
 use crate::runner::HarnessRunner;
 use crate::settle::{Here, SettleIn, cut_follow_up, settle_read};
 
@@ -122,6 +122,13 @@ pub(crate) async fn run(
         let here = Here::read(&at, &step).await?;
         match follow_up_next(&here.state, &ask.name) {
             FollowUpNext::Known(outcome) => return Ok(told(&step, &ask, &here.state, &outcome, true)),
+            // It may answer yet.
+            FollowUpNext::NotAnswered(why)
+                if why != NotAnswered::Failed
+                    && live_owner(&options.homes, options.store.id(), &step.session).is_some() =>
+            {
+                return Err(FollowUpError::Busy(step.session.clone()));
+            }
             FollowUpNext::NotAnswered(why) => {
                 return Err(FollowUpError::NotAnswered { session: step.session.clone(), why });
             }

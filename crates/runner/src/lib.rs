@@ -41,6 +41,7 @@ pub use node::{
     EMPTY_TURNS, HostFault, MAX_SENDS, Node, PROMPT_BYTES, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict,
     SUBMIT, Step, Tool, ToolEnd, ToolInvocation, ToolRun,
 };
+pub use presence::{LiveOwner, live_owner};
 pub use runner::{Booked, Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};
 pub use settle::{SettleError, SettleIn, Settlement, settle_open_turn};
 pub use subscribe::{Following, Subscription, subscribe};
