@@ -24,12 +24,18 @@ pub(crate) async fn show(url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
         output::text(&spend::table(&spend::rows(&records), args.csv));
         return Ok(Exit::Done);
     }
+    // From the first line on, so that a person may end it as soon as something is shown.
+    let signals = args.follow.then(Signals::new).transpose();
+    let signals = signals.map_err(|error| Failure::internal(format!("signals cannot be handled: {error}")))?;
     let mut timeline = timeline::Timeline::default();
     if !args.json {
         output::text(&timeline::head(&args.session, &state));
     }
     print(&records, args.json, &mut timeline);
-    let state = if args.follow { follow(&store, args, state, &mut timeline).await? } else { state };
+    let state = match signals {
+        Some(signals) => follow(&store, args, state, signals, &mut timeline).await?,
+        None => state,
+    };
     if !args.json {
         let books = match &state.bound {
             Some(bound) => Some((bound.run.clone(), stores::books(&store, &bound.run).await?)),
@@ -75,11 +81,11 @@ async fn follow(
     store: &Store,
     args: &ShowArgs,
     mut state: SessionState,
+    mut signals: Signals,
     timeline: &mut timeline::Timeline,
 ) -> Result<SessionState, Failure> {
     let failed = |error: StoreError| Failure::store(&error);
     let mut following = Following::open(store, &args.session, state.head).await.map_err(failed)?;
-    let mut signals = Signals::new().map_err(|error| Failure::internal(format!("signals: {error}")))?;
     while !is_over(&state) {
         let delivered = state.is_over();
         tokio::select! {

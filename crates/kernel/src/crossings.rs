@@ -132,6 +132,8 @@ named! {
         Reviewed = "reviewed",
         /// The harness was ended.
         Closed = "closed",
+        /// A person's message is in the inbox, or taken back; who did it was not told.
+        Post = "post",
     }
 }
 

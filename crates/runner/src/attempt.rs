@@ -262,6 +262,11 @@ impl<'a> Attempt<'a> {
         crossing!(Ledger);
         ledger.reconcile(&drive).await.map_err(|error| of_ledger(step, &error))?;
         let stop = StopRaiser::new();
+        let _running = runner.running.enter(&stop);
+        if runner.stop.signal().level() >= StopLevel::Drain {
+            // It came before we were known to run.
+            stop.raise(StopLevel::Drain, Why::Host);
+        }
         let limits = Limits { turns: job.turn_limit(&node), requests: node.request_limit, budget: node.budget };
         let gate = Arc::new(AttemptGate::new(
             drive.clone(),

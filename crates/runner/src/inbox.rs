@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use agentrun_kernel::{
     AppendError, Batch, Body, Drive, DriveError, InboxBody, LogKey, Record, Refused, Seq, SessionKey, SessionState,
-    SharedAppend, SharedBatch, SharedLog, Source, Store, StoreError, Submission, SubmissionId, read_all,
+    SharedAppend, SharedBatch, SharedLog, Source, Store, StoreError, Submission, SubmissionId, crossing, read_all,
 };
 
 use crate::carry::CARRIED_BYTES;
@@ -191,7 +191,10 @@ async fn write(
             Write::Append(body, state) => (body, state),
         };
         match store.append_at(&log(session), inbox.seq, SharedBatch::Inbox(vec![body])).await {
-            Ok(_) => return Ok((state, false)),
+            Ok(_) => {
+                crossing!(Post);
+                return Ok((state, false));
+            }
             Err(AppendError::Conflict { .. }) => {}
             Err(AppendError::Refused(Refused::Ended(_))) => {
                 return Err(InboxError::Over { session: session.clone(), why: "was removed or moved" });

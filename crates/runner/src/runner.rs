@@ -17,6 +17,7 @@ use crate::books::{LedgerError, Ledgers, RunLedger};
 use crate::error::NodeError;
 use crate::events::Event;
 use crate::follow_up::{self, FollowUp, FollowUpError, FollowedUp};
+use crate::in_flight::Running;
 use crate::live::LiveSender;
 use crate::node::{HostFault, Node, Step};
 
@@ -153,6 +154,7 @@ pub struct HarnessRunner {
     pub(crate) drain: tokio::sync::watch::Sender<Duration>,
     pub(crate) ledgers: Ledgers,
     pub(crate) live: LiveSender,
+    pub(crate) running: Running,
 }
 
 impl fmt::Debug for HarnessRunner {
@@ -172,6 +174,7 @@ impl HarnessRunner {
             drain: tokio::sync::watch::Sender::new(Duration::ZERO),
             ledgers: Ledgers::default(),
             live: LiveSender::new(),
+            running: Running::default(),
         }
     }
 
@@ -217,10 +220,12 @@ impl HarnessRunner {
     pub fn stop(&self, drain: Duration) {
         self.drain.send_replace(drain);
         self.stop.raise(StopLevel::Drain, Why::Host);
+        self.running.raise(StopLevel::Drain);
     }
 
     /// Ends everything now.
     pub fn kill(&self) {
         self.stop.raise(StopLevel::Kill, Why::Host);
+        self.running.raise(StopLevel::Kill);
     }
 }

@@ -53,6 +53,8 @@ pub struct Following {
     log: LogKey,
     watch: Watch,
     next: Seq,
+    /// The newest head that was seen: a log that is shorter than that was removed.
+    seen: Seq,
     /// The last record says that the session lives elsewhere.
     moved: bool,
 }
@@ -64,7 +66,7 @@ impl std::fmt::Debug for Following {
 }
 
 impl Following {
-    /// The records of `session` behind the seq `after`.
+    /// The records of `session` behind the seq `after`. One that is not there (or was removed before) is waited for.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot be read.
@@ -72,7 +74,8 @@ impl Following {
         let log = LogKey::from(session);
         // The watch comes first, so that what is written after the first read is told of.
         let watch = store.watch(&log).await?;
-        Ok(Self { store: store.clone(), log, watch, next: after.next(), moved: false })
+        let seen = watch.head().seq;
+        Ok(Self { store: store.clone(), log, watch, next: after.next(), seen, moved: false })
     }
 
     /// The next records, at least one; waits for them. `None`: no more can come. Cancel safe.
@@ -85,10 +88,10 @@ impl Following {
         }
         loop {
             let page = self.store.read(&self.log, self.next, PAGE).await?;
-            if page.head.seq.next() < self.next {
-                // Fewer records than were read: it was removed.
+            if page.head.seq < self.seen {
                 return Ok(None);
             }
+            self.seen = page.head.seq;
             let records = page.records::<Body>()?;
             let due = |(at, record): (usize, &Record)| record.seq == self.next.plus(at as u64);
             if !records.iter().enumerate().all(due) || (records.is_empty() && page.head.seq >= self.next) {

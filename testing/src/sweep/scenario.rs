@@ -28,6 +28,8 @@ pub enum Scenario {
     Settled,
     /// A node that its turn limit ends.
     Bound,
+    /// A node whose owner died before it sent the prompt; a person sends it words, sends others and takes them back, and runs it.
+    People,
 }
 
 /// One thing a host asks of the session.
@@ -39,6 +41,10 @@ pub(super) enum Op {
     FollowUp(&'static str),
     /// End what is open; `take` ends an owner that lives.
     Settle { take: bool },
+    /// Send a person's words, under themselves as their id.
+    Send(&'static str),
+    /// Take them back.
+    Retract(&'static str),
 }
 
 impl Op {
@@ -47,6 +53,7 @@ impl Op {
             Self::Run => "run",
             Self::FollowUp(name) => name,
             Self::Settle { .. } => "settle",
+            Self::Send(_) | Self::Retract(_) => POST,
         }
     }
 }
@@ -93,12 +100,19 @@ const PRICE: i64 = 10_000_000_000;
 /// The longest a tool of the sweep may take: a bound, never met.
 const TOOL_TIME: Duration = Duration::from_secs(60);
 
+/// The name of what only writes to the inbox, and takes no session.
+pub(super) const POST: &str = "post";
+/// A person's words, which the model is shown.
+const PERSON: &str = "#person";
+/// Words that were taken back, which it is not.
+pub(super) const GONE: &str = "#gone";
+
 /// Stands in the node's prompt, so that the sweep can count where the model is shown it.
 pub(super) const NODE: &str = "#node";
 
 impl Scenario {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Tools, Self::Talk, Self::Resumed, Self::FollowUps, Self::Settled, Self::Bound];
+    pub const ALL: &[Self] = &[Self::Tools, Self::Talk, Self::Resumed, Self::FollowUps, Self::Settled, Self::Bound, Self::People];
 
     /// Its name.
     #[must_use]
@@ -110,6 +124,7 @@ impl Scenario {
             Self::FollowUps => "follow-ups",
             Self::Settled => "settled",
             Self::Bound => "bound",
+            Self::People => "people",
         }
     }
 
@@ -131,6 +146,7 @@ impl Scenario {
             Self::Tools | Self::Talk | Self::Resumed | Self::Bound => &[Op::Run],
             Self::FollowUps => &[Op::Run, Op::FollowUp("one"), Op::FollowUp("two")],
             Self::Settled => &[Op::Settle { take: false }, Op::Run],
+            Self::People => &[Op::Send(GONE), Op::Send(PERSON), Op::Retract(GONE), Op::Run],
         }
     }
 
@@ -148,7 +164,7 @@ impl Scenario {
     pub(super) const fn prelude(self) -> Option<(&'static str, u32)> {
         match self {
             Self::Resumed => Some(("tool_return", 2)),
-            Self::Settled => Some(("send", 1)),
+            Self::Settled | Self::People => Some(("send", 1)),
             _ => None,
         }
     }
@@ -162,6 +178,7 @@ impl Scenario {
     pub(super) const fn tokens(self) -> &'static [&'static str] {
         match self {
             Self::FollowUps => &[NODE, "#one", "#two"],
+            Self::People => &[NODE, PERSON],
             _ => &[NODE],
         }
     }
@@ -169,7 +186,7 @@ impl Scenario {
     pub(super) const fn tools(self) -> &'static [SweepTool] {
         match self {
             Self::Tools | Self::Resumed => &[LOOK, PAY, FAIL, SPAWN, ALONE, GLANCE],
-            Self::Talk | Self::Settled => &[PAY],
+            Self::Talk | Self::Settled | Self::People => &[PAY],
             Self::FollowUps => &[PAY, SPAWN],
             Self::Bound => &[],
         }
@@ -211,6 +228,11 @@ impl Scenario {
                 json!([when(json!({"results": 0}), &[call("pay")]), when(json!({}), &[submit(json!(1))]),])
             }
             Self::Bound => json!([{"times": "always", "text": "Let me think."}]),
+            Self::People => json!([
+                when(json!({"contains": PERSON}), &[submit(json!(1))]),
+                when(json!({"results": 0}), &[call("pay")]),
+                {"times": "always", "text": "Let me think."},
+            ]),
         };
         json!({ "steps": steps }).to_string()
     }

@@ -10,7 +10,7 @@ use agentrun_kernel::{Body, EffectKind, LedgerBody, OutcomeEnd, Record, Replay, 
 
 use super::case::{Backend, Case, Cut, Ended, LAST};
 use super::child::SECOND;
-use super::scenario::Answer;
+use super::scenario::{Answer, GONE, POST};
 use super::tally::{Came, Counts, Shown, Told};
 use crate::faux::FauxHistory;
 
@@ -104,6 +104,12 @@ impl Verdict<'_> {
         for (place, told) in told.iter().enumerate() {
             if standing && told.owner == "first" && place >= before {
                 standing = false;
+                if told.result.op == POST {
+                    // Takes no session, so it is not taken over.
+                    let right = self.right(told);
+                    self.hold(right, || format!("the owner `{}` came to {:?}", told.owner, told.result));
+                    continue;
+                }
                 if told.result.error.as_deref() == Some("fenced") {
                     // Nobody is fenced by an owner that took nothing.
                     let opened =
@@ -144,7 +150,7 @@ impl Verdict<'_> {
                 Answer::Value(value) => result.value == value,
                 Answer::Failed(word) => result.error.as_deref() == Some(word),
             },
-            "settle" => result.error.is_none(),
+            "settle" | POST => result.error.is_none(),
             _ => match result.end {
                 Some(OutcomeEnd::Ok) => true,
                 Some(OutcomeEnd::Interrupted) => self.evidence.cuts > 0,
@@ -245,6 +251,8 @@ impl Verdict<'_> {
                     .sum::<usize>();
                 self.hold(shown <= 1, || format!("the model was shown {token} {shown} times"));
             }
+            let gone = talk.iter().any(|message| message.text.contains(GONE));
+            self.hold(!gone, || format!("the model was shown {GONE}, which was taken back"));
         }
         let survey = match FauxHistory.survey(&RecordedFiles::fold(&self.evidence.records)) {
             Ok(survey) => survey,
