@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use agentrun_kernel::{Drive, Usage};
 use async_trait::async_trait;
-use tokio::sync::mpsc;
 
 use crate::journal::{Journal, JournalError, Tail};
 use crate::process::Marker;
@@ -151,14 +150,20 @@ pub trait RequestBarrier: Send + Sync {
 }
 
 /// Live text for eyes: lossy, never recorded, never decided on.
-#[derive(Clone, Debug)]
-pub struct Deltas(Option<mpsc::Sender<String>>);
+#[derive(Clone)]
+pub struct Deltas(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+
+impl fmt::Debug for Deltas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Deltas").field(&self.0.is_some()).finish()
+    }
+}
 
 impl Deltas {
-    /// Text goes to `to`; what does not fit is dropped.
+    /// Text is given to `show`, which must not wait: the harness is not heard while it does.
     #[must_use]
-    pub const fn to(to: mpsc::Sender<String>) -> Self {
-        Self(Some(to))
+    pub fn to(show: Arc<dyn Fn(&str) + Send + Sync>) -> Self {
+        Self(Some(show))
     }
 
     /// Nobody looks.
@@ -167,11 +172,10 @@ impl Deltas {
         Self(None)
     }
 
-    /// Shows some text, if there is room.
+    /// Shows some text to whoever looks.
     pub fn show(&self, text: &str) {
-        if let Some(to) = &self.0 {
-            // Full or gone: live text is allowed to be lost.
-            let _ = to.try_send(text.to_owned());
+        if let Some(show) = &self.0 {
+            show(text);
         }
     }
 }

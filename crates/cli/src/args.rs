@@ -133,6 +133,12 @@ pub(crate) enum Command {
     /// One more turn in a session that has answered, at most once a name
     #[command(long_about = crate::follow_up::HELP)]
     FollowUp(crate::follow_up::FollowUpArgs),
+    /// A message to a session, beside its owner or for the next one
+    #[command(long_about = crate::send::SEND_HELP)]
+    Send(crate::send::SendArgs),
+    /// Take a message back that no owner has taken
+    #[command(long_about = crate::send::RETRACT_HELP)]
+    Retract(crate::send::RetractArgs),
     /// Remove a session for good; its key stays taken, its money counted
     #[command(long_about = crate::rm::HELP)]
     Rm(crate::rm::RmArgs),
@@ -267,7 +273,8 @@ pub(crate) struct ShowArgs {
     /// The spend as comma-separated values.
     #[arg(long, requires = "spend")]
     pub(crate) csv: bool,
-    /// Go on showing records as they come.
+    /// Go on showing records as they come, until the session has its answer, its end, or this command a SIGINT. An owner that lives, in
+    /// whatever process, is not disturbed.
     #[arg(long)]
     pub(crate) follow: bool,
 }

@@ -22,6 +22,7 @@ mod resume;
 mod review;
 mod rm;
 mod run;
+mod send;
 mod sessions;
 mod settle;
 mod show;
@@ -78,6 +79,8 @@ async fn dispatch(args: &Args, secrets: &Secrets) -> Result<Exit, Failure> {
         Command::Import(of) => import::import(url, of).await,
         Command::Settle(of) => settle::settle(url, of).await,
         Command::FollowUp(of) => follow_up::follow_up(url, of, secrets).await,
+        Command::Send(of) => send::send(url, of).await,
+        Command::Retract(of) => send::retract(url, of).await,
         Command::Demo => demo::demo().await,
     }
 }

@@ -36,7 +36,8 @@ impl<'a> From<&'a NodeError> for Last<'a> {
             session: &error.session,
             word: error.word.as_str(),
             message: &error.message,
-            r#final: error.is_final(),
+            // A raise lets the same command go on.
+            r#final: error.is_final() && error.park.is_none(),
             park: error.park,
         }
     }
@@ -98,5 +99,6 @@ mod tests {
         error.park = Some(ParkedAt { needed: usd("2"), cap: usd("1"), spent: usd("0.75") });
         let line = serde_json::to_value(Last::from(&error)).unwrap();
         assert_eq!(line["park"], json!({"needed": "2", "cap": "1", "spent": "0.75"}));
+        assert_eq!(line["final"], false, "a raise lets it go on");
     }
 }

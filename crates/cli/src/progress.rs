@@ -13,6 +13,8 @@ use crate::output;
 pub(crate) struct Progress {
     json: bool,
     live: bool,
+    /// What is to be said when the session is opened.
+    taken: Option<String>,
     seen: Mutex<Seen>,
 }
 
@@ -27,12 +29,15 @@ struct Seen {
 
 impl Progress {
     /// With `json` events go to stdout as they are, and stderr stays quiet but for notes.
-    pub(crate) fn new(json: bool) -> Self {
-        Self { json, live: std::io::stderr().is_terminal(), seen: Mutex::default() }
+    pub(crate) fn new(json: bool, taken: Option<String>) -> Self {
+        Self { json, live: std::io::stderr().is_terminal(), taken, seen: Mutex::default() }
     }
 
     /// One event. Quick: the runner waits for it.
     pub(crate) fn on(&self, event: &Event) {
+        if let (What::Opened { .. }, Some(taken)) = (&event.what, &self.taken) {
+            output::note(taken);
+        }
         if self.json {
             return output::json_line(event);
         }
@@ -67,7 +72,7 @@ impl Seen {
             }
             What::RequestStart { .. } => self.asking = true,
             What::RequestEnd { spent, .. } => (self.asking, self.spent) = (false, *spent),
-            What::Opened { .. } | What::TurnEnd { .. } | What::Verdict { .. } | What::Parked { .. } => {}
+            _ => {}
         }
     }
 
@@ -93,6 +98,9 @@ fn plain(what: &What) -> Option<String> {
         What::Verdict { accepted: true, .. } => "value accepted".to_owned(),
         What::Verdict { accepted: false, .. } => "value sent back to the model".to_owned(),
         What::Parked { needed } => format!("parked: needs a cap of ${needed}"),
+        What::Message { id } => format!("message `{id}` taken"),
+        // Said when the command ends.
+        What::Answered { .. } | What::Bounded { .. } | What::Moved { .. } => return None,
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentrun_cap::Books;
 use agentrun_host::{ModelProxy, Origin, ProviderConfig, Timeouts};
 use agentrun_kernel::{RunId, SessionKey, SessionState, Store};
-use agentrun_runner::{HarnessRunner, ModelProvider, NodeError, NodeWord, RunnerOptions, Step};
+use agentrun_runner::{HarnessRunner, ModelProvider, NodeError, NodeWord, RunnerOptions, Step, live_owner};
 
 use crate::args::{How, Provider, RunArgs};
 use crate::credential::Secrets;
@@ -234,7 +234,13 @@ impl Seat {
                 ModelProvider::Proxy(Arc::new(proxy))
             }
         };
-        let progress = Arc::new(Progress::new(how.json));
+        // Said once it is taken: what is answered from the records takes nothing.
+        let beside = asks.then(|| live_owner(&stores::homes(at.url), at.store.id(), &at.session)).flatten();
+        let taken = beside.map(|owner| {
+            let who = owner.pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
+            format!("session {} was taken over from {who}, which ends as fenced (exit 5)", at.session)
+        });
+        let progress = Arc::new(Progress::new(how.json, taken));
         let told = progress.clone();
         let options = RunnerOptions {
             store: at.store.clone(),

@@ -3,11 +3,15 @@
 mod spend;
 mod timeline;
 
-use agentrun_kernel::{Body, LogKey, Record, Seq, SessionState, Store, StoreError, read_all, read_from, validate};
+use std::time::Duration;
+
+use agentrun_kernel::{Body, LogKey, Record, SessionState, Store, StoreError, read_all, validate};
+use agentrun_runner::Following;
 use serde_json::{Value, json};
 
 use crate::args::ShowArgs;
 use crate::exit::{Exit, Failure};
+use crate::signals::Signals;
 use crate::{output, stores};
 
 pub(crate) async fn show(url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
@@ -20,14 +24,19 @@ pub(crate) async fn show(url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
         output::text(&spend::table(&spend::rows(&records), args.csv));
         return Ok(Exit::Done);
     }
+    // From the first line on, so that a person may end it as soon as something is shown.
+    let signals = args.follow.then(Signals::new).transpose();
+    let signals = signals.map_err(|error| Failure::internal(format!("signals cannot be handled: {error}")))?;
     let mut timeline = timeline::Timeline::default();
     if !args.json {
         output::text(&timeline::head(&args.session, &state));
     }
     print(&records, args.json, &mut timeline);
-    if args.follow {
-        follow(&store, args, state.head, &mut timeline).await?;
-    } else if !args.json {
+    let state = match signals {
+        Some(signals) => follow(&store, args, state, signals, &mut timeline).await?,
+        None => state,
+    };
+    if !args.json {
         let books = match &state.bound {
             Some(bound) => Some((bound.run.clone(), stores::books(&store, &bound.run).await?)),
             None => None,
@@ -64,21 +73,42 @@ fn as_value(record: &Record) -> Value {
     value
 }
 
-async fn follow(store: &Store, args: &ShowArgs, shown: Seq, timeline: &mut timeline::Timeline) -> Result<(), Failure> {
-    let log = LogKey::from(&args.session);
+/// How long the end of a delivered turn is waited for: an owner that was killed right behind its delivery never writes it.
+const LAST_RECORDS: Duration = Duration::from_secs(5);
+
+/// Shows records as they come, until nothing more is to come of the node. Answers the state they led to.
+async fn follow(
+    store: &Store,
+    args: &ShowArgs,
+    mut state: SessionState,
+    mut signals: Signals,
+    timeline: &mut timeline::Timeline,
+) -> Result<SessionState, Failure> {
     let failed = |error: StoreError| Failure::store(&error);
-    let mut watch = store.watch(&log).await.map_err(failed)?;
-    let mut next = shown.next();
-    loop {
-        if watch.head().seq >= next {
-            let records: Vec<Record> = read_from(&**store, &log, next).await.map_err(failed)?;
-            print(&records, args.json, timeline);
-            next = records.last().map_or(next, |record| record.seq.next());
-        }
-        if watch.changed().await.is_none() {
-            return Ok(());
+    let mut following = Following::open(store, &args.session, state.head).await.map_err(failed)?;
+    while !is_over(&state) {
+        let delivered = state.is_over();
+        tokio::select! {
+            records = following.next() => match records.map_err(failed)? {
+                Some(records) => {
+                    print(&records, args.json, timeline);
+                    records.iter().for_each(|record| state.apply(record));
+                }
+                None => {
+                    output::note(&format!("session {} is gone from this store", args.session));
+                    break;
+                }
+            },
+            _ = signals.next() => break,
+            () = tokio::time::sleep(LAST_RECORDS), if delivered => break,
         }
     }
+    Ok(state)
+}
+
+/// Whether the node has its end and no turn is open behind it.
+fn is_over(state: &SessionState) -> bool {
+    state.failed.is_some() || state.moved.is_some() || (state.delivered.is_some() && state.open_turn.is_none())
 }
 
 /// Every invariant over the whole log, and the run's ledger.
@@ -107,7 +137,7 @@ async fn check(store: &Store, url: &str, args: &ShowArgs) -> Result<Exit, Failur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use agentrun_kernel::{EffectKey, Epoch, Outcome, OutcomeEnd};
+    use agentrun_kernel::{EffectKey, Epoch, Outcome, OutcomeEnd, Seq};
 
     #[test]
     fn a_record_prints_its_place_its_body_and_how_many_bytes_ride_with_it() {

@@ -42,11 +42,11 @@ pub(crate) fn watch(runner: HarnessRunner, drain: Duration) -> io::Result<JoinHa
         while signals.next().await.is_some() {
             times += 1;
             if times == 1 {
+                runner.stop(drain);
                 output::note(&format!(
                     "\nstopping: nothing new begins, calls in flight have {} s; once more to kill",
                     drain.as_secs()
                 ));
-                runner.stop(drain);
             } else {
                 runner.kill();
             }

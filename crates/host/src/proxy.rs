@@ -115,6 +115,7 @@ pub enum ProxyError {
 pub struct ModelProxy {
     keys: Arc<KeyTable>,
     api: Provider,
+    origin: Origin,
     address: SocketAddr,
     serving: AbortHandle,
 }
@@ -141,13 +142,10 @@ impl ModelProxy {
     pub async fn start_with(provider: ProviderConfig, steadfast: Steadfast) -> Result<Self, ProxyError> {
         let ProviderConfig { api, policy, origin, credential, timeouts } = provider;
         let target = |origin, credential, timeouts| {
-            Ok::<_, ProxyError>(Target {
-                upstream: Upstream::new(origin, timeouts)?,
-                credential: Arc::new(credential),
-            })
+            Ok::<_, ProxyError>(Target { upstream: Upstream::new(origin, timeouts)?, credential: Arc::new(credential) })
         };
         let Steadfast { retry, fallback } = steadfast;
-        let first = target(origin, credential, timeouts)?;
+        let first = target(origin.clone(), credential, timeouts)?;
         let others: Result<Vec<_>, _> =
             fallback.into_iter().map(|other| target(other.origin, other.credential, other.timeouts)).collect();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -166,7 +164,7 @@ impl ModelProxy {
             port: address.port(),
         });
         let serving = tokio::spawn(serve(listener, door)).abort_handle();
-        Ok(Self { keys, api, address, serving })
+        Ok(Self { keys, api, origin, address, serving })
     }
 
     /// A new key whose requests `gate` decides. The text is shown here once; only its hash is kept, and only while the guard lives.
@@ -181,6 +179,12 @@ impl ModelProxy {
     #[must_use]
     pub const fn provider(&self) -> Provider {
         self.api
+    }
+
+    /// Where requests go.
+    #[must_use]
+    pub const fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// `http://127.0.0.1:PORT`.

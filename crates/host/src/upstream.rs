@@ -69,6 +69,12 @@ impl std::str::FromStr for Origin {
     }
 }
 
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.uri.to_string().trim_end_matches('/'))
+    }
+}
+
 /// Why there was no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {

@@ -136,6 +136,8 @@ named! {
         Raised = "raised",
         /// The harness was ended.
         Closed = "closed",
+        /// A person's message is in the inbox, or taken back; who did it was not told.
+        Post = "post",
     }
 }
 

@@ -148,6 +148,7 @@ fn the_kinds_of_the_shared_logs_come_back_as_they_went() {
     let inbox = [
         InboxBody::Post { submission: Submission::new(words("w"), Source::Person, "hello") },
         InboxBody::Retract { id: words("w") },
+        InboxBody::Taken { ids: vec![words("w")] },
     ];
     let log = LogKey::Shared(SharedLog::Inbox(key()));
     for body in &inbox {

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterSession, Admission, Deltas, Journal, ModelEndpoint, RecordedFiles, Seat, Start, Turn, TurnEnd, admit,
+    AdapterSession, Admission, Journal, ModelEndpoint, RecordedFiles, Seat, Start, Turn, TurnEnd, admit,
 };
 use agentrun_cap::park_of;
 use agentrun_host::KeyGuard;
 use agentrun_kernel::{
-    Batch, Body, Drive, LogKey, OpenError, Owned, Parked, PlanDigests, Record, SessionState, SessionTask,
+    Batch, Body, Drive, Epoch, LogKey, OpenError, Owned, Parked, PlanDigests, Record, SessionState, SessionTask,
     SessionWriter, Source, StopLevel, StopRaiser, Store, TurnEndHow, Why, crossing, read_all, validate,
 };
 
@@ -54,7 +54,14 @@ struct Running {
     events: Option<tokio::task::JoinHandle<()>>,
 }
 
-pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Result<Delivered, NodeError> {
+/// `held` is the epoch under which the caller had the session last, if it had it: what a newer owner took since is not taken back. It is
+/// set to the one under which the session is taken here.
+pub(crate) async fn run(
+    runner: &HarnessRunner,
+    node: Node,
+    step: Step,
+    held: &mut Option<Epoch>,
+) -> Result<Delivered, NodeError> {
     let fail = |word, message: String| NodeError::new(&step.session, word, message);
     let digests = plan_digests(&node, &step);
     let plan = plan(&node, &step, runner.options.provider.api()).map_err(|message| fail(NodeWord::Refused, message))?;
@@ -75,6 +82,14 @@ pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Resul
         if let Some(answer) = answered(&state, &step, true) {
             return answer;
         }
+        if let Some(mine) = *held
+            && owner(&runner.options.store, &step, &state).await? > mine
+        {
+            return Err(fail(
+                NodeWord::Fenced,
+                "a newer owner has taken the session meanwhile; it is left to it".to_owned(),
+            ));
+        }
         if let Some(parked) = still_parked(runner, &state, &step).await? {
             return Err(parked_error(&step, &parked, "the cap still has no room; raise it and resume".to_owned()));
         }
@@ -94,6 +109,7 @@ pub(crate) async fn run(runner: &HarnessRunner, node: Node, step: Step) -> Resul
         match runner.options.store.open(&step.session, Some(state.head)).await {
             Ok(writer) => {
                 crossing!(Take);
+                *held = Some(writer.epoch());
                 taken = Some((Taken { writer, state, files, admission, digests: digests.clone() }, presence));
                 break;
             }
@@ -246,6 +262,11 @@ impl<'a> Attempt<'a> {
         crossing!(Ledger);
         ledger.reconcile(&drive).await.map_err(|error| of_ledger(step, &error))?;
         let stop = StopRaiser::new();
+        let _running = runner.running.enter(&stop);
+        if runner.stop.signal().level() >= StopLevel::Drain {
+            // It came before we were known to run.
+            stop.raise(StopLevel::Drain, Why::Host);
+        }
         let limits = Limits { turns: job.turn_limit(&node), requests: node.request_limit, budget: node.budget };
         let gate = Arc::new(AttemptGate::new(
             drive.clone(),
@@ -379,7 +400,7 @@ impl<'a> Attempt<'a> {
             tools: self.bridge.clone(),
             model,
             dirs: home.dirs().clone(),
-            deltas: Deltas::nowhere(),
+            deltas: self.runner.live.of(&self.step.session),
             marker: marker.clone(),
         };
         let session = match self.runner.adapter.open(admission, seat).await {
@@ -469,10 +490,14 @@ impl<'a> Attempt<'a> {
         if self.stop.signal().level() >= StopLevel::Drain {
             return Err(self.stopped());
         }
+        // The harness lives, so only what waits matters: its history is its own to read. A person's words come before a reminder.
+        match self.recover(&mut RecordedFiles::default()).await? {
+            Next::Idle => {}
+            waits => return self.started(waits),
+        }
         submit_once(&self.drive, &format!("nudge:{turns}"), Source::Nudge, NUDGE)
             .await
             .map_err(|error| of_drive(&self.step, &error))?;
-        // The harness lives, so only what waits matters: its history is its own to read.
         self.next(&mut RecordedFiles::default()).await
     }
 
@@ -610,6 +635,12 @@ fn publish(
         }
     });
     (Some(to), Some(task))
+}
+
+/// The epoch of the session's newest owner, whether or not it has written yet.
+pub(crate) async fn owner(store: &Store, step: &Step, state: &SessionState) -> Result<Epoch, NodeError> {
+    let page = store.read(&LogKey::from(&step.session), state.head.next(), 1).await;
+    page.map(|page| page.head.epoch).map_err(|error| storage(step, &error))
 }
 
 async fn read_session(store: &Store, step: &Step) -> Result<Vec<Record>, NodeError> {

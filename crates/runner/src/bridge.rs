@@ -13,14 +13,15 @@ use agentrun_adapter::{Answer, Observed, Tail, ToolCall, ToolHost, ToolSpec};
 use agentrun_cap::{Scope, Word, fits};
 use agentrun_kernel::{
     Batch, Begun, Body, Candidate, Delivered, Digest, Drive, DriveError, Effect, EffectKey, EffectKind, EffectSpec,
-    HoldId, LedgerBody, NativeCall, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel, StopRaiser,
-    StopSignal, Usd, Verdict, Why, crossing, planted,
+    HoldId, LedgerBody, LoopVerdict, NativeCall, OnRepeat, OpenEffect, Outcome, OutcomeEnd, Replay, Restart, StopLevel,
+    StopRaiser, StopSignal, Unfinished, Usd, Verdict, Why, crossing, planted,
 };
 use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 
 use crate::books::{Hold, LedgerError, RunLedger};
+use crate::circles::{self, Circles};
 use crate::envelope::{Envelope, SchemaError, compile, problems};
 use crate::error::NodeWord;
 use crate::gate::{AttemptGate, Trouble, trouble_of};
@@ -33,6 +34,9 @@ const TEXT_BYTES: usize = 1 << 20;
 const ACCEPTED: &str = "Accepted. The task is done; do nothing more.";
 const ALREADY: &str = "Already delivered: the task is done. Do nothing more.";
 /// The same in a turn that was opened after the delivery: it goes on without another submission.
+/// What a built-in that the delivery cut is recorded as; the harness has ended with it.
+const CUT_BY_DELIVERY: &str =
+    "Interrupted: the value was delivered while this ran. It may have partly run, and it was not run again.";
 const CLOSED: &str = "Already delivered: the value stands and cannot be changed. Answer in words.";
 
 /// What every call of a session shares.
@@ -55,6 +59,7 @@ struct Shared {
     /// Shared by calls, owned by an exclusive one; fair, so an exclusive call is not starved.
     permits: Arc<RwLock<()>>,
     running: InFlight,
+    circles: Circles,
     failed: OnceLock<(NodeWord, String)>,
 }
 
@@ -94,6 +99,7 @@ impl Bridge {
         }
         specs.push(envelope.spec().clone());
         let BridgeParts { drive, ledger, gate, raiser, store_id, workspace } = parts;
+        let circles = Circles::of(&drive);
         let shared = Shared {
             drive,
             ledger,
@@ -107,6 +113,7 @@ impl Bridge {
             workspace,
             permits: Arc::new(RwLock::new(())),
             running: InFlight::new(),
+            circles,
             failed: OnceLock::new(),
         };
         Ok(Self { specs, shared: Arc::new(shared) })
@@ -177,6 +184,36 @@ impl Bridge {
         }
         let Begun::Open(effect) = self.shared.drive.reopen(key).await? else { return Ok(()) };
         self.interrupt_open(effect).await
+    }
+
+    /// Whether an open effect is a submit of the open turn that was cut before its candidate was recorded, in a session that can still
+    /// deliver: its intent holds all that was submitted.
+    pub(crate) fn is_cut_submit(&self, key: &EffectKey) -> bool {
+        self.shared.drive.with_state(|state| {
+            let wanted = state.delivered.is_none() && state.undecided().is_none();
+            let turn = state.open_turn.as_ref().map(|turn| &turn.id);
+            let submit = |effect: &Effect| {
+                effect.intent.effect == EffectKind::Submit
+                    && effect.outcome.is_none()
+                    && effect.intent.turn.as_ref() == turn
+            };
+            wanted && turn.is_some() && state.effect(key).is_some_and(submit)
+        })
+    }
+
+    /// Decides such a submit from its intent, so that the model is not asked, and paid, for the same value again (f20).
+    pub(crate) async fn submit_again(&self, key: &EffectKey) -> Result<(), ReviewFault> {
+        let shared = &self.shared;
+        let Some(intent) = shared.drive.with_state(|state| state.effect(key).map(|effect| effect.intent.clone()))
+        else {
+            return Ok(());
+        };
+        let effect = match shared.drive.reopen(key).await? {
+            Begun::Open(effect) => effect,
+            Begun::Known(_) | Begun::Running(_) => return Ok(()),
+        };
+        let number = shared.candidate(&effect, &intent.arguments).await?;
+        shared.decide(effect, number, intent.arguments.clone()).await.map(drop)
     }
 
     async fn interrupt_open(&self, effect: OpenEffect) -> Result<(), LedgerError> {
@@ -354,9 +391,9 @@ impl Shared {
             return Err(Cut::Ended);
         }
         let spec = self.spec(&call, EffectKind::Tool, tool.replay, tool.on_repeat);
-        let misfit = self.misfit(&call.tool, &call.arguments);
+        let told = self.circle(&spec)?.or_else(|| self.misfit(&call.tool, &call.arguments));
         let ToolCall { arguments, tail, .. } = call;
-        let begun = match &misfit {
+        let begun = match &told {
             // Never begins anything paid: it is refused right behind its intent.
             Some(_) => self.drive.begin(spec, tail.bodies(), None).await.map_err(LedgerError::from),
             None => self.begin(&tool, spec, &tail).await,
@@ -368,7 +405,7 @@ impl Shared {
             Begun::Open(effect) => effect,
         };
         let key = effect.key().clone();
-        let (end, hold) = match misfit {
+        let (end, hold) = match told {
             Some(told) => (ToolEnd::Refused(told), None),
             None => {
                 let hold =
@@ -378,6 +415,13 @@ impl Shared {
         };
         let finished = self.finish(effect, &tool, hold, end).await;
         self.taken(finished)
+    }
+
+    /// Ends a call that is not run, behind its intent.
+    async fn refuse(&self, effect: OpenEffect, told: String) -> Result<Arc<Outcome>, Cut> {
+        let outcome = Outcome::new(effect.key().clone(), OutcomeEnd::Refused, told);
+        let finished = effect.finish(outcome, Vec::new(), None).await;
+        self.taken(finished.map_err(|unfinished| LedgerError::Drive(unfinished.error)))
     }
 
     /// What an answer of drive or ledger means for the call.
@@ -405,6 +449,7 @@ impl Shared {
             return Err(Cut::Ended);
         }
         let spec = self.spec(&call, EffectKind::Submit, Replay::Safe, OnRepeat::Allow);
+        let told = self.circle(&spec)?;
         let ToolCall { arguments, tail, .. } = call;
         let begun = self.drive.begin(spec, tail.bodies(), None).await.map_err(LedgerError::from);
         drop(tail);
@@ -416,20 +461,11 @@ impl Shared {
             Begun::Running(outcomes) => return Ok((outcomes.outcome().await.ok_or(Cut::Ended)?, false)),
             Begun::Open(effect) => effect,
         };
-        let number = self
-            .drive
-            .with_state(|state| state.candidate.as_ref().map_or(0, |candidate| candidate.number))
-            .saturating_add(1);
-        let value = arguments.get("value").cloned().unwrap_or(Value::Null);
-        let candidate = Candidate {
-            number,
-            key: effect.key().clone(),
-            digest: Digest::of_json(&value),
-            submitted: arguments.clone(),
-        };
-        let appended =
-            self.drive.append(Batch::of([Body::Candidate(candidate)]), None).await.map_err(LedgerError::from);
-        self.taken(appended)?;
+        if let Some(told) = told {
+            return self.refuse(effect, told).await.map(|outcome| (outcome, false));
+        }
+        let number = self.candidate(&effect, &arguments).await.map_err(LedgerError::from);
+        let number = self.taken(number)?;
         match self.decide(effect, number, arguments).await {
             Ok(decided) => Ok(decided),
             Err(ReviewFault::Drive(error)) => self.taken(Err(LedgerError::Drive(error))),
@@ -441,7 +477,22 @@ impl Shared {
         }
     }
 
-    /// Validation and review of a candidate; verdict, outcome and delivery are one batch.
+    /// Records what a submit call brought, as the next candidate.
+    async fn candidate(&self, effect: &OpenEffect, arguments: &Value) -> Result<u32, DriveError> {
+        let last = self.drive.with_state(|state| state.candidate.as_ref().map_or(0, |candidate| candidate.number));
+        let number = last.saturating_add(1);
+        let candidate = Candidate {
+            number,
+            key: effect.key().clone(),
+            digest: Digest::of_json(arguments.get("value").unwrap_or(&Value::Null)),
+            submitted: arguments.clone(),
+        };
+        self.drive.append(Batch::of([Body::Candidate(candidate)]), None).await?;
+        Ok(number)
+    }
+
+    /// Validation and review of a candidate; verdict, outcome and delivery are one batch, and with them the interruption of what the
+    /// harness itself still runs: nothing is open at delivery.
     async fn decide(
         &self,
         effect: OpenEffect,
@@ -470,10 +521,46 @@ impl Shared {
         };
         let end = if accepted { OutcomeEnd::Ok } else { OutcomeEnd::Error };
         let outcome = Outcome::new(effect.key().clone(), end, told.as_str());
-        let before = vec![Body::Verdict(Verdict { number, accepted, message: told })];
-        let with = verdict.ok().map(|value| Body::Delivered(Delivered { value })).into_iter().collect();
-        let outcome = effect.finish_after(before, outcome, with).await.map_err(|unfinished| unfinished.error)?;
-        Ok((outcome, accepted))
+        let decided = Body::Verdict(Verdict { number, accepted, message: told });
+        let value = verdict.ok();
+        let (mut effect, mut tried) = (effect, None);
+        loop {
+            let builtins = if accepted { self.open_builtins() } else { Vec::new() };
+            let cut = builtins
+                .iter()
+                .map(|key| Body::Outcome(Outcome::new(key.clone(), OutcomeEnd::Interrupted, CUT_BY_DELIVERY)));
+            let with = cut.chain(value.clone().map(|value| Body::Delivered(Delivered { value }))).collect();
+            match effect.finish_after(vec![decided.clone()], outcome.clone(), with).await {
+                Ok(outcome) => return Ok((outcome, accepted)),
+                // A built-in began or ended since we looked: as many times as there are built-ins, at most.
+                Err(Unfinished { effect: open, error: DriveError::Illegal(_) })
+                    if tried.as_ref() != Some(&builtins) =>
+                {
+                    (effect, tried) = (open, Some(builtins));
+                }
+                Err(unfinished) => return Err(unfinished.error.into()),
+            }
+        }
+    }
+
+    /// What the harness itself runs right now.
+    fn open_builtins(&self) -> Vec<EffectKey> {
+        self.drive.with_state(|state| {
+            let builtins = state.open_effects().filter(|effect| effect.intent.effect == EffectKind::Builtin);
+            builtins.map(|effect| effect.intent.key.clone()).collect()
+        })
+    }
+
+    /// What the loop guard says of a call that is about to begin: `Some` is why it is refused.
+    fn circle(&self, spec: &EffectSpec) -> Result<Option<String>, Cut> {
+        match self.circles.before(&self.drive, &spec.key, &spec.name, &spec.digest) {
+            LoopVerdict::Go => Ok(None),
+            LoopVerdict::Note(circle) => Ok(Some(circles::note(&spec.name, circle))),
+            LoopVerdict::End(circle) => {
+                self.fail(NodeWord::DoomLoop, circles::ended(&spec.name, circle));
+                Err(Cut::Ended)
+            }
+        }
     }
 
     fn answer(outcome: &Outcome, end_turn: bool) -> Answer {
@@ -546,8 +633,13 @@ impl ToolHost for Bridge {
             return Ok(Observed::Withhold);
         }
         let spec = shared.spec(&call, EffectKind::Builtin, Replay::Never, OnRepeat::Allow);
+        let Ok(told) = shared.circle(&spec) else { return Ok(Observed::Withhold) };
         let begun = shared.drive.begin(spec, call.tail.bodies(), None).await.map_err(LedgerError::from);
-        match shared.taken(begun) {
+        let begun = match (shared.taken(begun), told) {
+            (Ok(Begun::Open(effect)), Some(told)) => shared.refuse(effect, told).await.map(Begun::Known),
+            (begun, _) => begun,
+        };
+        match begun {
             Ok(Begun::Open(effect)) => Ok(Observed::Run(effect)),
             Ok(Begun::Known(outcome)) => Ok(Observed::Deny(outcome.text.clone())),
             Ok(Begun::Running(_)) => Ok(Observed::Deny(Arc::from("This call runs already."))),

@@ -50,6 +50,8 @@ pub enum NodeWord {
     HostFault,
     /// The session is bound to another node.
     Binding,
+    /// The delivered value fits the node's schema and not the host's type.
+    Mistyped,
 }
 
 impl NodeWord {
@@ -78,13 +80,14 @@ impl NodeWord {
             Self::Refused => "refused",
             Self::HostFault => "host_fault",
             Self::Binding => "binding",
+            Self::Mistyped => "mistyped",
         }
     }
 
     /// Reads [`NodeWord::as_str`] back; for recorded failures.
     #[must_use]
     pub fn from_recorded(text: &str) -> Option<Self> {
-        Self::RECORDED.iter().copied().find(|word| word.as_str() == text)
+        Self::RECORDED.iter().chain(Self::SPENDING).copied().find(|word| word.as_str() == text)
     }
 
     /// The runner's own bounds: recorded as `failed`, and final.
@@ -103,10 +106,13 @@ impl NodeWord {
         Self::Unbounded,
     ];
 
+    /// Faults of the session itself. The recovery driver records one when it gives an attempt up for the next; it is not final.
+    pub(crate) const SPENDING: &[Self] = &[Self::Harness];
+
     /// Whether another attempt would end the same way. `over_cap` is final for an attempt driver; a raise lets the session go on.
     #[must_use]
     pub fn is_final(self) -> bool {
-        Self::RECORDED.contains(&self) || matches!(self, Self::OverCap | Self::Refused | Self::Binding)
+        Self::RECORDED.contains(&self) || matches!(self, Self::OverCap | Self::Refused | Self::Binding | Self::Mistyped)
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use agentrun_kernel::{Body, EffectKey, EffectKind, OutcomeEnd, Record, Seq, SessionKey, SessionState, Usd};
 use serde::Serialize;
 
+use crate::inbox::sent_as;
+
 /// One event of a session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
@@ -85,6 +87,28 @@ pub enum What {
         /// The cap that would do.
         needed: Usd,
     },
+    /// A person's message was taken into the session.
+    Message {
+        /// The id it was sent under.
+        id: String,
+    },
+    /// The value is in the records.
+    Answered {
+        /// It.
+        value: serde_json::Value,
+    },
+    /// One of the runner's own bounds ended the node.
+    Bounded {
+        /// Its word.
+        word: String,
+        /// What happened.
+        message: String,
+    },
+    /// The session lives elsewhere now.
+    Moved {
+        /// Where, in words.
+        to: String,
+    },
 }
 
 /// Makes events from records. Keeps a fold of its own, since an outcome's record names its effect only by key.
@@ -134,6 +158,13 @@ impl Publisher {
             }
             Body::Verdict(verdict) => What::Verdict { accepted: verdict.accepted, message: verdict.message.clone() },
             Body::Parked(parked) => What::Parked { needed: parked.needed },
+            Body::Submission(submission) => What::Message { id: sent_as(&submission.id)?.to_owned() },
+            Body::Settled(settled) if settled.turn.is_some() => {
+                What::TurnEnd { how: agentrun_kernel::TurnEndHow::Interrupted }
+            }
+            Body::Delivered(delivered) => What::Answered { value: delivered.value.clone() },
+            Body::Failed(failed) => What::Bounded { word: failed.word.clone(), message: failed.message.clone() },
+            Body::Moved { to } => What::Moved { to: to.clone() },
             _ => return None,
         };
         Some(Event { session: self.session.clone(), seq: record.seq, what })

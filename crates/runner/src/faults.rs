@@ -6,6 +6,7 @@ use agentrun_kernel::{DriveError, Parked, StoreError};
 use crate::books::LedgerError;
 use crate::bridge::ReviewFault;
 use crate::error::{NodeError, NodeWord, ParkedAt, word_of};
+use crate::inbox::TakeError;
 use crate::node::Step;
 use crate::recover::RecoveryError;
 
@@ -45,7 +46,8 @@ pub(crate) fn of_recovery(step: &Step, error: RecoveryError) -> NodeError {
         RecoveryError::Ledger(error) => of_ledger(step, &error),
         RecoveryError::Review(ReviewFault::Drive(error)) => of_drive(step, &error),
         RecoveryError::Review(error @ ReviewFault::Host(_)) => fail(NodeWord::HostFault, error.to_string()),
-        RecoveryError::Store(error) => storage(step, &error),
+        RecoveryError::Store(error) | RecoveryError::Inbox(TakeError::Store(error)) => storage(step, &error),
+        RecoveryError::Inbox(TakeError::Drive(error)) => of_drive(step, &error),
         error @ (RecoveryError::History(_) | RecoveryError::Endless) => fail(NodeWord::Harness, error.to_string()),
     }
 }

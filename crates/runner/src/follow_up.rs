@@ -27,10 +27,11 @@ use crate::binding::{check_binding, plan, plan_digests};
 use crate::bridge::bounded;
 use crate::carry::{CARRIED_BYTES, RECOVERY_NOTE, compose};
 use crate::error::{NodeError, NodeWord};
-use crate::faults::{of_drive, refused, storage};
+use crate::faults::{of_drive, of_recovery, refused, storage};
 use crate::gate::Trouble;
+use crate::inbox::take;
 use crate::node::{Node, PROMPT_BYTES, Step};
-use crate::presence::Presence;
+use crate::presence::{Presence, live_owner};
 use crate::runner::HarnessRunner;
 use crate::settle::{Here, SettleIn, cut_follow_up, settle_read};
 
@@ -121,6 +122,13 @@ pub(crate) async fn run(
         let here = Here::read(&at, &step).await?;
         match follow_up_next(&here.state, &ask.name) {
             FollowUpNext::Known(outcome) => return Ok(told(&step, &ask, &here.state, &outcome, true)),
+            // It may answer yet.
+            FollowUpNext::NotAnswered(why)
+                if why != NotAnswered::Failed
+                    && live_owner(&options.homes, options.store.id(), &step.session).is_some() =>
+            {
+                return Err(FollowUpError::Busy(step.session.clone()));
+            }
             FollowUpNext::NotAnswered(why) => {
                 return Err(FollowUpError::NotAnswered { session: step.session.clone(), why });
             }
@@ -137,7 +145,7 @@ pub(crate) async fn run(
             continue;
         }
         if !is_quiet(&here.state, &here.survey) {
-            settle_read(&at, &step, here).await?;
+            settle_read(&at, &step, here, None).await?;
             continue;
         }
         carried(&step, &here.state, &ask)?;
@@ -215,6 +223,9 @@ impl Job for FollowUp {
         marker: Marker,
     ) -> Result<Ended, NodeError> {
         let Seated { mut session, home, _key } = attempt.seated(files, admission, marker).await?;
+        // What people sent since the session answered goes with it.
+        let taken = take(&attempt.runner.options.store, &attempt.drive).await;
+        taken.map_err(|error| of_recovery(&attempt.step, error.into()))?;
         let ended = attempt.follow_up(&mut *session, &self).await;
         attempt.wind_down(session).await;
         drop(home);

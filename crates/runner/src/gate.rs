@@ -26,7 +26,7 @@ use crate::follow_up::Reserve;
 use crate::in_flight::{Entered, InFlight};
 use crate::node::HostFault;
 use crate::runaway::{REQUESTS, Runaway, WITHIN};
-use crate::runner::HostCheck;
+use crate::runner::{Booked, HostCheck};
 
 /// Bounds of one attempt's paid requests.
 #[derive(Clone, Debug)]
@@ -327,10 +327,17 @@ impl GateLease {
                 gate.note(Trouble::Upstream { status, why });
             }
         }
+        let (usage, cost) = (outcome.usage.clone(), outcome.cost);
         let done = gate.ledger.finish(effect, outcome, &hold, ending).await;
         gate.runaway.lock().unwrap_or_else(PoisonError::into_inner).ended(Instant::now());
-        if let Err(error) = &done {
-            gate.note(Trouble::Storage(error.to_string()));
+        match &done {
+            Err(error) => gate.note(Trouble::Storage(error.to_string())),
+            Ok(_) => {
+                if let Some(check) = &gate.check {
+                    let spent = gate.drive.with_state(|state| state.spent);
+                    check.after_request(gate.drive.key(), Booked { model: quote.model, usage, cost, spent }).await;
+                }
+            }
         }
         done.map(drop)
     }

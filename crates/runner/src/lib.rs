@@ -8,6 +8,7 @@ mod binding;
 mod books;
 mod bridge;
 mod carry;
+mod circles;
 mod envelope;
 mod error;
 mod events;
@@ -16,23 +17,32 @@ mod follow_up;
 mod gate;
 mod homes;
 mod in_flight;
+mod inbox;
 mod leave;
+mod live;
 mod node;
 mod presence;
 mod recover;
+pub mod recovery;
 mod runaway;
 mod runner;
 mod settle;
+mod subscribe;
+mod typed;
 
 pub use books::{Decide, LedgerError, PaidDecision, RunLedger, read_books};
 pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
 pub use events::{Event, What};
 pub use follow_up::{FollowUp, FollowUpError, FollowedUp};
+pub use inbox::{InboxError, PostState, Posted, retract_message, send_message};
 pub use leave::{LeaveError, LeaveFrom, remove_session, seal_session};
+pub use live::{Live, LiveText};
 pub use node::{
     EMPTY_TURNS, HostFault, MAX_SENDS, Node, PROMPT_BYTES, REQUEST_LIMIT, RESERVED, Reconciled, Review, ReviewVerdict,
     SUBMIT, Step, Tool, ToolEnd, ToolInvocation, ToolRun,
 };
-pub use runner::{Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};
+pub use presence::{LiveOwner, live_owner};
+pub use runner::{Booked, Delivered, HarnessRunner, HostCheck, ModelProvider, RunnerOptions};
 pub use settle::{SettleError, SettleIn, Settlement, settle_open_turn};
+pub use subscribe::{Following, Subscription, subscribe};

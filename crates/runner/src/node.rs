@@ -54,6 +54,28 @@ pub struct Node {
     pub host: Value,
 }
 
+impl Node {
+    /// A node without tools, budget, turn limit and review, with [`REQUEST_LIMIT`] requests a turn: set what it needs.
+    #[must_use]
+    pub fn new(label: impl Into<String>, prompt: impl Into<String>, model: impl Into<String>, schema: Value) -> Self {
+        Self {
+            label: label.into(),
+            system: Vec::new(),
+            prompt: prompt.into(),
+            model: model.into(),
+            schema,
+            tools: Vec::new(),
+            builtins: Vec::new(),
+            budget: None,
+            turn_limit: None,
+            request_limit: REQUEST_LIMIT,
+            review: None,
+            fork: false,
+            host: Value::Null,
+        }
+    }
+}
+
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("label", &self.label).field("model", &self.model).finish_non_exhaustive()

@@ -2,7 +2,7 @@
 //! which the system lets go of when the process dies. A hint on this machine: the store's fence is what keeps a second owner out.
 
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +30,7 @@ impl Presence {
         for _ in 0..TRIES {
             // Held exclusively for a moment by whoever looks whether somebody lives.
             if let Some(file) = locked(&path, File::try_lock_shared)? {
+                sign(&file);
                 return Ok(Self { file, path });
             }
             tokio::time::sleep(PAUSE).await;
@@ -45,11 +46,41 @@ impl Presence {
         // Shared from here on, so that an owner that takes the session over can say that it lives too.
         alone.file.unlock()?;
         match alone.file.try_lock_shared() {
-            Ok(()) => Ok(Some(alone)),
+            Ok(()) => {
+                sign(&alone.file);
+                Ok(Some(alone))
+            }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
+}
+
+/// Somebody who owns a session on this machine right now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveOwner {
+    /// Its process, where it said.
+    pub pid: Option<u32>,
+}
+
+/// The owner of `session` that lives on this machine, the newest if there are several. A hint for a person: it may be gone by the time this
+/// is read.
+#[must_use]
+pub fn live_owner(homes: &Path, store: &str, session: &SessionKey) -> Option<LiveOwner> {
+    let mut file = File::options().read(true).write(true).open(of(homes, store, session)).ok()?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let mut said = String::new();
+            let read = file.read_to_string(&mut said);
+            Some(LiveOwner { pid: read.ok().and_then(|_| said.trim().parse().ok()) })
+        }
+        Ok(()) | Err(TryLockError::Error(_)) => None,
+    }
+}
+
+/// Says which process holds the lock. One that cannot is as present as another.
+fn sign(mut file: &File) {
+    let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
 }
 
 impl Drop for Presence {
@@ -64,7 +95,11 @@ impl Drop for Presence {
 
 fn place(homes: &Path, store: &str, key: &SessionKey) -> io::Result<PathBuf> {
     private(homes)?;
-    Ok(homes.join(format!("{}.owner", short_name(store, key))))
+    Ok(of(homes, store, key))
+}
+
+fn of(homes: &Path, store: &str, key: &SessionKey) -> PathBuf {
+    homes.join(format!("{}.owner", short_name(store, key)))
 }
 
 /// The file at `path` under the lock; `None`: somebody else's lock is in the way.
@@ -108,7 +143,11 @@ mod tests {
         drop(first);
         assert!(alone().is_none(), "the second one lives");
         assert!(Presence::alone(&homes, "other", &key()).unwrap().is_some(), "another store's session is another one");
+        let this = LiveOwner { pid: Some(std::process::id()) };
+        assert_eq!(live_owner(&homes, "store", &key()), Some(this));
+        assert_eq!(live_owner(&homes, "other", &key()), None, "and looking makes no file");
         drop(second);
+        assert_eq!(live_owner(&homes, "store", &key()), None);
         let only = alone();
         assert!(only.is_some() && alone().is_none(), "of two that ask one is alone");
         let beside = Presence::join(&homes, "store", &key()).await.unwrap();

@@ -10,6 +10,7 @@ use agentrun_kernel::{
 use crate::books::{LedgerError, RunLedger};
 use crate::bridge::{Bridge, ReviewFault};
 use crate::carry::compose;
+use crate::inbox::{TakeError, take};
 use crate::settle::Hand;
 
 /// Steps of one recovery. Each step changes the records, and a log has only so many open ends; more means the table and the history never agree.
@@ -50,6 +51,8 @@ pub(crate) enum RecoveryError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Review(#[from] ReviewFault),
+    #[error(transparent)]
+    Inbox(#[from] TakeError),
     #[error(
         "recovery did not come to an end: the records and the harness's history do not agree; run `agentrun show --check` on the session"
     )]
@@ -84,11 +87,7 @@ impl Recovery<'_> {
                     }
                 }
                 Decision::RunAgain(key) => self.bridge.rerun(&key).await?,
-                Decision::Interrupt(keys) => {
-                    for key in keys {
-                        self.bridge.interrupt(&key).await?;
-                    }
-                }
+                Decision::Interrupt(keys) => self.cut(keys).await?,
                 Decision::RunNew { call, ordinal } => self.bridge.run_new(call, ordinal).await?,
                 Decision::Review(candidate) => self.bridge.review_again(&candidate).await?,
                 Decision::Repair(want) => {
@@ -104,6 +103,8 @@ impl Recovery<'_> {
                 }
                 Decision::Continue(placed) => return Ok(Next::Start(Start::Continue(Message::from(&*placed)))),
                 Decision::PlaceAgain(placed) => return Ok(Next::Start(Start::Again(Message::from(&*placed)))),
+                // What people sent meanwhile is in the message, or is one by itself.
+                Decision::Place(_) | Decision::Idle if take(self.store, self.drive).await? > 0 => {}
                 Decision::Place(carry) => {
                     let (text, carries) = self.drive.with_state(|state| compose(state, &carry));
                     let message = Message {
@@ -120,6 +121,22 @@ impl Recovery<'_> {
             }
         }
         Err(RecoveryError::Endless)
+    }
+
+    /// Ends what was cut. A submit that got no candidate is decided from its intent instead, last: nothing else may be open at delivery.
+    async fn cut(&self, keys: Vec<EffectKey>) -> Result<(), RecoveryError> {
+        let (submits, calls): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| self.bridge.is_cut_submit(key));
+        for key in calls {
+            self.bridge.interrupt(&key).await?;
+        }
+        for key in submits {
+            if self.bridge.is_cut_submit(&key) {
+                self.bridge.submit_again(&key).await?;
+            } else {
+                self.bridge.interrupt(&key).await?;
+            }
+        }
+        Ok(())
     }
 
     fn hand(&mut self) -> Hand<'_> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentrun_adapter::{AgentAdapter, ModelApi};
 use agentrun_cap::{Catalog, Denied};
 use agentrun_host::{ModelProxy, Provider};
-use agentrun_kernel::{RunId, SessionKey, Spent, StopLevel, StopRaiser, Store, Usd, Why};
+use agentrun_kernel::{RunId, SessionKey, Spent, StopLevel, StopRaiser, Store, Usage, Usd, Why};
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -17,6 +17,8 @@ use crate::books::{LedgerError, Ledgers, RunLedger};
 use crate::error::NodeError;
 use crate::events::Event;
 use crate::follow_up::{self, FollowUp, FollowUpError, FollowedUp};
+use crate::in_flight::Running;
+use crate::live::LiveSender;
 use crate::node::{HostFault, Node, Step};
 
 /// How a runner does its work.
@@ -38,6 +40,29 @@ pub struct RunnerOptions {
     pub on_event: Option<Arc<dyn Fn(Event) + Send + Sync>>,
     /// Asked before each paid request, after the turn cap.
     pub before_request: Option<Arc<dyn HostCheck>>,
+}
+
+impl RunnerOptions {
+    /// Options without cap and host policy; harness and tools work in `workspace`, and private homes are made under `homes`.
+    #[must_use]
+    pub fn new(
+        store: Store,
+        catalog: Arc<Catalog>,
+        provider: ModelProvider,
+        homes: impl Into<PathBuf>,
+        workspace: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            store,
+            catalog,
+            provider,
+            cap: None,
+            homes: homes.into(),
+            workspace: workspace.into(),
+            on_event: None,
+            before_request: None,
+        }
+    }
 }
 
 impl fmt::Debug for RunnerOptions {
@@ -87,15 +112,31 @@ pub trait HostCheck: Send + Sync {
         budget: Option<Usd>,
         spent: Spent,
     ) -> Result<Result<(), Denied>, HostFault>;
+
+    /// Told of each paid request once its outcome and its booking are recorded. Must be quick: the node's end waits for it.
+    async fn after_request(&self, _session: &SessionKey, _booked: Booked) {}
 }
 
-/// A node's value.
+/// A paid request as it was booked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Booked {
+    /// The model that was asked.
+    pub model: String,
+    /// What it used; `None`: the provider did not say.
+    pub usage: Option<Usage>,
+    /// What was booked; `None`: nobody can say, and its quote counts in full.
+    pub cost: Option<Usd>,
+    /// What the session has spent so far, this request included.
+    pub spent: Spent,
+}
+
+/// A node's value: as JSON, or as a type of the host's ([`HarnessRunner::run_typed`]).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Delivered {
+pub struct Delivered<V = Value> {
     /// The session.
     pub session: SessionKey,
     /// The value.
-    pub value: Value,
+    pub value: V,
     /// What the session spent.
     pub spent: Spent,
     /// Messages placed.
@@ -112,6 +153,8 @@ pub struct HarnessRunner {
     pub(crate) stop: StopRaiser,
     pub(crate) drain: tokio::sync::watch::Sender<Duration>,
     pub(crate) ledgers: Ledgers,
+    pub(crate) live: LiveSender,
+    pub(crate) running: Running,
 }
 
 impl fmt::Debug for HarnessRunner {
@@ -130,6 +173,8 @@ impl HarnessRunner {
             stop: StopRaiser::new(),
             drain: tokio::sync::watch::Sender::new(Duration::ZERO),
             ledgers: Ledgers::default(),
+            live: LiveSender::new(),
+            running: Running::default(),
         }
     }
 
@@ -150,7 +195,7 @@ impl HarnessRunner {
     /// # Errors
     /// [`NodeError`] says the word, whether it is final, and what to do.
     pub async fn run_node(&self, node: Node, step: Step) -> Result<Delivered, NodeError> {
-        attempt::run(self, node, step).await
+        attempt::run(self, node, step, &mut None).await
     }
 
     /// Sends one more turn with a prompt of the host's into a session that has answered (it delivered, or its last turn ended by itself), at
@@ -175,10 +220,12 @@ impl HarnessRunner {
     pub fn stop(&self, drain: Duration) {
         self.drain.send_replace(drain);
         self.stop.raise(StopLevel::Drain, Why::Host);
+        self.running.raise(StopLevel::Drain);
     }
 
     /// Ends everything now.
     pub fn kill(&self) {
         self.stop.raise(StopLevel::Kill, Why::Host);
+        self.running.raise(StopLevel::Kill);
     }
 }

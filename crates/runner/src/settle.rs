@@ -8,9 +8,9 @@ use std::sync::Arc;
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{AgentAdapter, NativeHistory, RecordedFiles};
 use agentrun_kernel::{
-    Batch, Begun, Body, Candidate, Decision, Drive, EffectKey, LogKey, OpenError, Opened, Outcome, OutcomeEnd, Owned,
-    Record, Repair, RunId, SessionKey, SessionState, SessionTask, Settled, Store, SubmissionId, Survey, TurnEndHow,
-    TurnId, UNDECIDED, Verdict, Withdrawn, is_quiet, planted, read_all, settle, validate,
+    Batch, Begun, Body, Candidate, Decision, Drive, EffectKey, Failed, LogKey, OpenError, Opened, Outcome, OutcomeEnd,
+    Owned, Record, Repair, RunId, SessionKey, SessionState, SessionTask, Settled, Store, SubmissionId, Survey,
+    TurnEndHow, TurnId, UNDECIDED, Verdict, Withdrawn, is_quiet, planted, read_all, settle, validate,
 };
 
 use crate::attempt::{RACES, SWEEP};
@@ -85,7 +85,7 @@ pub async fn settle_open_turn(at: &SettleIn, session: &SessionKey, take: bool) -
             Presence::alone(&at.homes, id, session).map_err(presence)?
         };
         let Some(_presence) = presence else { return Err(SettleError::Busy(session.clone())) };
-        if let Some(settlement) = settle_read(at, &step, here).await? {
+        if let Some(settlement) = settle_read(at, &step, here, None).await? {
             return Ok(settlement);
         }
     }
@@ -117,8 +117,13 @@ impl Here {
     }
 }
 
-/// Takes the session where it was read and settles it. `None`: it has moved on since.
-pub(crate) async fn settle_read(at: &SettleIn, step: &Step, here: Here) -> Result<Option<Settlement>, NodeError> {
+/// Takes the session where it was read and settles it; with `failed`, ends it for good behind that. `None`: it has moved on since.
+pub(crate) async fn settle_read(
+    at: &SettleIn,
+    step: &Step,
+    here: Here,
+    failed: Option<Failed>,
+) -> Result<Option<Settlement>, NodeError> {
     let fail = |word, message: String| NodeError::new(&step.session, word, message);
     let Here { state, mut files, .. } = here;
     let writer = match at.store.open(&step.session, Some(state.head)).await {
@@ -149,7 +154,15 @@ pub(crate) async fn settle_read(at: &SettleIn, step: &Step, here: Here) -> Resul
         ledger.reconcile(&drive).await.map_err(|error| of_recovery(step, error.into()))?;
         let history = at.adapter.history();
         let mut hand = Hand { history, store: &at.store, drive: &drive, ledger: &ledger, files: &mut files };
-        hand.settle().await.map_err(|error| of_recovery(step, error))?;
+        match hand.settle().await {
+            // Nothing goes on from the history of a session that is given up, so one that cannot be read keeps nobody from that.
+            Err(RecoveryError::History(_)) if failed.is_some() => {}
+            settled => settled.map_err(|error| of_recovery(step, error))?,
+        }
+        if let Some(failed) = failed {
+            let ended = drive.append(Batch::of([Body::Failed(failed)]), None).await;
+            ended.map_err(|error| of_drive(step, &error))?;
+        }
         Ok(settlement(&before, &drive.state()))
     };
     let settled: Result<Settlement, NodeError> = settled.await;

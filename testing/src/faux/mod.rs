@@ -76,6 +76,13 @@ impl FauxAdapter {
         self
     }
 
+    /// The same as a harness that cannot let calls end while nothing new begins.
+    #[must_use]
+    pub fn without_drain(mut self) -> Self {
+        self.capabilities.drain = false;
+        self
+    }
+
     /// The same with `told` called for each request that reaches the model: a count that rests on no record.
     #[must_use]
     pub fn telling(mut self, told: Told) -> Self {

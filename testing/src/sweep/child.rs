@@ -12,8 +12,9 @@ use agentrun_adapter::process::{Exit, Marker, Spawn, run_to_end};
 use agentrun_cap::Catalog;
 use agentrun_kernel::{FollowUpName, Store, open_url};
 use agentrun_runner::{
-    FollowUp, FollowUpError, HarnessRunner, HostFault, ModelProvider, Node, NodeError, NodeWord, Review, ReviewVerdict,
-    RunnerOptions, SettleError, SettleIn, ToolEnd, ToolInvocation, ToolRun, settle_open_turn,
+    FollowUp, FollowUpError, HarnessRunner, HostFault, InboxError, ModelProvider, Node, NodeError, NodeWord, Posted,
+    Review, ReviewVerdict, RunnerOptions, SettleError, SettleIn, ToolEnd, ToolInvocation, ToolRun, retract_message,
+    send_message, settle_open_turn,
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -202,8 +203,17 @@ impl World {
                     Err(error) => self::failed("busy", &error),
                 }
             }
+            Op::Send(words) => posted(send_message(&self.store, &step.session, words, words).await),
+            Op::Retract(words) => posted(retract_message(&self.store, &step.session, words).await),
         };
         Ok(Came { op: op.name().to_owned(), ..came })
+    }
+}
+
+fn posted(posted: Result<Posted, InboxError>) -> Came {
+    match posted {
+        Ok(posted) => Came { from_records: posted.again, ..Came::default() },
+        Err(error) => failed("inbox", &error),
     }
 }
 

@@ -33,6 +33,8 @@ pub enum Scenario {
     Parked,
     /// A follow-up whose owner died in its turn: it is settled, its prompt taken back, and another one is asked.
     CutFollowUp,
+    /// A node whose owner died before it sent the prompt; a person sends it words, sends others and takes them back, and runs it.
+    People,
 }
 
 /// One thing a host asks of the session.
@@ -48,6 +50,10 @@ pub(super) enum Op {
     FollowUp(&'static str),
     /// End what is open; `take` ends an owner that lives.
     Settle { take: bool },
+    /// Send a person's words, under themselves as their id.
+    Send(&'static str),
+    /// Take them back.
+    Retract(&'static str),
 }
 
 impl Op {
@@ -58,6 +64,7 @@ impl Op {
             Self::Raise => RAISE,
             Self::FollowUp(name) => name,
             Self::Settle { .. } => "settle",
+            Self::Send(_) | Self::Retract(_) => POST,
         }
     }
 }
@@ -125,6 +132,13 @@ const DEAR: u64 = 3_000;
 /// The longest a tool of the sweep may take: a bound, never met.
 const TOOL_TIME: Duration = Duration::from_secs(60);
 
+/// The name of what only writes to the inbox, and takes no session.
+pub(super) const POST: &str = "post";
+/// A person's words, which the model is shown.
+const PERSON: &str = "#person";
+/// Words that were taken back, which it is not.
+pub(super) const GONE: &str = "#gone";
+
 /// Stands in the node's prompt, so that the sweep can count where the model is shown it.
 pub(super) const NODE: &str = "#node";
 
@@ -139,6 +153,7 @@ impl Scenario {
         Self::Bound,
         Self::Parked,
         Self::CutFollowUp,
+        Self::People,
     ];
 
     /// Its name.
@@ -153,6 +168,7 @@ impl Scenario {
             Self::Bound => "bound",
             Self::Parked => "parked",
             Self::CutFollowUp => "cut-follow-up",
+            Self::People => "people",
         }
     }
 
@@ -175,6 +191,7 @@ impl Scenario {
             Self::FollowUps | Self::CutFollowUp => &[Op::Run, Op::FollowUp("one"), Op::FollowUp("two")],
             Self::Parked => &[Op::Park, Op::Raise, Op::Run],
             Self::Settled => &[Op::Settle { take: false }, Op::Run],
+            Self::People => &[Op::Send(GONE), Op::Send(PERSON), Op::Retract(GONE), Op::Run],
         }
     }
 
@@ -192,7 +209,7 @@ impl Scenario {
     pub(super) const fn prelude(self) -> Option<(&'static str, u32)> {
         match self {
             Self::Resumed => Some(("tool_return", 2)),
-            Self::Settled => Some(("send", 1)),
+            Self::Settled | Self::People => Some(("send", 1)),
             Self::CutFollowUp => Some(("fu_request.after", 1)),
             _ => None,
         }
@@ -207,6 +224,7 @@ impl Scenario {
     pub(super) const fn tokens(self) -> &'static [&'static str] {
         match self {
             Self::FollowUps | Self::CutFollowUp => &[NODE, "#one", "#two"],
+            Self::People => &[NODE, PERSON],
             _ => &[NODE],
         }
     }
@@ -214,7 +232,7 @@ impl Scenario {
     pub(super) const fn tools(self) -> &'static [SweepTool] {
         match self {
             Self::Tools | Self::Resumed => &[LOOK, PAY, FAIL, SPAWN, ALONE, GLANCE],
-            Self::Talk | Self::Settled | Self::Parked => &[PAY],
+            Self::Talk | Self::Settled | Self::Parked | Self::People => &[PAY],
             Self::FollowUps | Self::CutFollowUp => &[PAY, SPAWN],
             Self::Bound => &[],
         }
@@ -274,6 +292,11 @@ impl Scenario {
             Self::Parked => {
                 json!([dear(when(json!({"results": 0}), &[call("pay")])), dear(when(json!({}), &[submit(json!(1))])),])
             }
+            Self::People => json!([
+                when(json!({"contains": PERSON}), &[submit(json!(1))]),
+                when(json!({"results": 0}), &[call("pay")]),
+                {"times": "always", "text": "Let me think."},
+            ]),
         };
         json!({ "steps": steps }).to_string()
     }

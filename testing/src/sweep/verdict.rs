@@ -12,7 +12,7 @@ use agentrun_runner::NodeWord;
 use super::Fault;
 use super::case::{Backend, Case, Cut, Ended, LAST};
 use super::child::SECOND;
-use super::scenario::{Answer, MODEL, PARK, RAISE};
+use super::scenario::{Answer, GONE, MODEL, PARK, POST, RAISE};
 use super::tally::{Came, Counts, Shown, Told};
 use crate::faux::FauxHistory;
 
@@ -106,6 +106,12 @@ impl Verdict<'_> {
         for (place, told) in told.iter().enumerate() {
             if standing && told.owner == "first" && place >= before {
                 standing = false;
+                if told.result.op == POST {
+                    // Takes no session, so it is not taken over.
+                    let right = self.right(told);
+                    self.hold(right, || format!("the owner `{}` came to {:?}", told.owner, told.result));
+                    continue;
+                }
                 if told.result.error.as_deref() == Some("fenced") {
                     // Nobody is fenced by an owner that took nothing.
                     let opened =
@@ -146,7 +152,7 @@ impl Verdict<'_> {
                 Answer::Value(value) => result.value == value,
                 Answer::Failed(word) => result.error.as_deref() == Some(word),
             },
-            "settle" | RAISE => result.error.is_none(),
+            "settle" | RAISE | POST => result.error.is_none(),
             PARK => match self.case.scenario.answer() {
                 Answer::Value(value) => result.value == value || result.text == NodeWord::OverCap.as_str(),
                 Answer::Failed(_) => false,
@@ -251,6 +257,8 @@ impl Verdict<'_> {
                     .sum::<usize>();
                 self.hold(shown <= 1, || format!("the model was shown {token} {shown} times"));
             }
+            let gone = talk.iter().any(|message| message.text.contains(GONE));
+            self.hold(!gone, || format!("the model was shown {GONE}, which was taken back"));
         }
         let survey = match FauxHistory.survey(&RecordedFiles::fold(&self.evidence.records)) {
             Ok(survey) => survey,

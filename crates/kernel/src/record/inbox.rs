@@ -19,9 +19,15 @@ pub enum InboxBody {
         /// Which.
         id: SubmissionId,
     },
+    /// The session's owner took messages into the session. In one batch with their `submission` records, so a message is either here to be
+    /// retracted or there to be sent, never both.
+    Taken {
+        /// Which.
+        ids: Vec<SubmissionId>,
+    },
 }
 
 impl InboxBody {
     /// Every kind this version writes and reads.
-    pub const KINDS: &[&str] = &["post", "retract"];
+    pub const KINDS: &[&str] = &["post", "retract", "taken"];
 }

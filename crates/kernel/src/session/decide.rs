@@ -258,7 +258,8 @@ fn open_tools(state: &SessionState, rerunnable: &dyn Fn(&EffectKey) -> bool) -> 
             {
                 return Some(Decision::RunAgain(intent.key.clone()));
             }
-            // A submit without a candidate never reached the review: the model is asked to submit again. With one, the review row decides.
+            // A submit without a candidate never reached the review: whoever recovers may decide it from its intent, a settle ends it. With
+            // one, the review row decides.
             EffectKind::Submit if state.undecided().is_some_and(|candidate| candidate.key == intent.key) => {}
             EffectKind::Tool | EffectKind::Submit | EffectKind::Builtin => ended.push(intent.key.clone()),
             EffectKind::Request | EffectKind::Decision | EffectKind::FollowUp => {}

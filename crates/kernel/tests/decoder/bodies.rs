@@ -247,5 +247,6 @@ pub(crate) fn inbox() -> impl Strategy<Value = InboxBody> {
     prop_oneof![
         submission().prop_map(|submission| InboxBody::Post { submission }),
         text().prop_map(|id| InboxBody::Retract { id: SubmissionId(id) }),
+        text().prop_map(|id| InboxBody::Taken { ids: vec![SubmissionId(id)] }),
     ]
 }

@@ -7,7 +7,7 @@ use super::{Attempt, answered};
 use crate::error::{NodeError, NodeWord};
 use crate::faults::{of_drive, parked_error};
 use crate::gate::Trouble;
-use crate::runner::Delivered;
+use crate::runner::{Delivered, ModelProvider};
 
 /// A raise must leave room for a twentieth more than the step that was refused.
 const PARK_MARGIN: i64 = 20;
@@ -87,7 +87,7 @@ impl Attempt<'_> {
             }
             _ => "",
         };
-        let (message, words) = (&error.message, error.last_words());
+        let (message, words) = (brief(&error.message, SAID), newest(error.last_words()));
         self.fail(NodeWord::Harness, format!("{message}; {check}run the same command to go on from the records{words}"))
     }
 
@@ -96,9 +96,13 @@ impl Attempt<'_> {
             // What the gate saw; the harness's own status is that of our refusal to it.
             Some(Trouble::Upstream { status, why }) if message.is_empty() => (status, why),
             Some(Trouble::Upstream { status, why }) => {
-                (status, format!("{why} (as the harness says it: {})", brief(message)))
+                (status, format!("{why} (as the harness says it: {})", brief(message, WORDS)))
             }
-            _ => (status, brief(message)),
+            _ => (status, brief(message, WORDS)),
+        };
+        let at = match &self.runner.options.provider {
+            ModelProvider::Proxy(proxy) => format!(" ({})", proxy.origin()),
+            ModelProvider::Direct => String::new(),
         };
         let next = match status {
             Some(401 | 403) => "check the provider's key, then run the same command to go on",
@@ -107,7 +111,14 @@ impl Attempt<'_> {
                 "the provider refused the request itself: check the model's name and the node, then run the same command"
             }
             Some(_) => "the provider is in trouble; wait, then run the same command to go on",
-            None => "check the provider's address and that it is up, then run the same command to go on",
+            None => {
+                return self.fail(
+                    NodeWord::Upstream,
+                    format!(
+                        "{why}; check the provider's address{at} and that it is up, then run the same command to go on"
+                    ),
+                );
+            }
         };
         self.fail(NodeWord::Upstream, format!("{why}; {next}"))
     }
@@ -115,11 +126,45 @@ impl Attempt<'_> {
 
 /// Most characters of a harness's words on a failure: the provider's own sentence fits, a dumped page does not.
 const WORDS: usize = 400;
+/// Most characters of what an adapter says of one, with the program's own output in it.
+const SAID: usize = 1_000;
+/// Most characters of a program's last words on stderr, the newest; the rest is in no record.
+const LAST_WORDS: usize = 4_000;
 
-fn brief(message: &str) -> String {
-    let mut words: String = message.chars().take(WORDS).collect();
+fn brief(message: &str, most: usize) -> String {
+    let mut words: String = message.chars().take(most).collect();
     if words.len() < message.len() {
         words.push('…');
     }
     words
+}
+
+/// The end of a program's last words, behind the line that names them.
+fn newest(words: String) -> String {
+    let over = words.chars().count().saturating_sub(LAST_WORDS);
+    match words.trim_start().split_once('\n') {
+        Some((named, said)) if over > 0 => {
+            let end: String = said.chars().skip(over).collect();
+            format!("\n{named}\n…{end}")
+        }
+        _ => words,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_dumped_is_told_by_its_beginning_or_by_its_newest_words() {
+        assert_eq!(brief("short", SAID), "short");
+        assert_eq!(brief(&"x".repeat(5_000), SAID).chars().count(), SAID + 1);
+        let dumped = format!("\nits last words on stderr:\n{}the end", "é\n".repeat(20_000));
+        let told = newest(dumped);
+        assert!(told.starts_with("\nits last words on stderr:\n…") && told.ends_with("the end"));
+        assert!(told.chars().count() <= LAST_WORDS + 1);
+        let few = "\nits last words on stderr:\nno such file".to_owned();
+        assert_eq!(newest(few.clone()), few);
+        assert_eq!(newest(String::new()), "");
+    }
 }

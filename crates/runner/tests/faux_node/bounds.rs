@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::world::{Probe, World, books_are_quiet, calls, count, intents, ledger, node, says, step, submits, when};
 
 /// Runs a node that must end by `word`, finally, and holds that the same command says the same and does nothing.
-async fn ends_finally(world: &World, runner: HarnessRunner, node: Node, word: NodeWord) -> NodeError {
+pub(crate) async fn ends_finally(world: &World, runner: HarnessRunner, node: Node, word: NodeWord) -> NodeError {
     let error = runner.run_node(node.clone(), step()).await.unwrap_err();
     assert_eq!((error.word, error.is_final()), (word, true), "{error}");
     let records = world.records().await;
@@ -32,7 +32,7 @@ async fn ends_finally(world: &World, runner: HarnessRunner, node: Node, word: No
     error
 }
 
-fn always(step: Value) -> Value {
+pub(crate) fn always(step: Value) -> Value {
     json!([when(json!({}), step)])
 }
 
@@ -58,8 +58,8 @@ async fn b92_a_turn_that_asks_for_too_many_requests_ends_the_node() {
     let (world, probe) = (World::new(), Probe::new());
     let mut limited = node(vec![probe.tool(Replay::Safe)]);
     limited.request_limit = 3;
-    ends_finally(&world, world.runner(always(calls("search", json!({"q": "n"})))), limited, NodeWord::RequestLimit)
-        .await;
+    let searches = json!(["a", "b", "c", "d"].map(|q| calls("search", json!({ "q": q }))));
+    ends_finally(&world, world.runner(searches), limited, NodeWord::RequestLimit).await;
     assert_eq!((intents(&world.records().await, EffectKind::Request).len(), probe.runs()), (3, 3));
 }
 
@@ -125,6 +125,19 @@ impl AdapterSession for Idle {
     }
     async fn close(self: Box<Self>, _deadline: Duration) -> CloseReport {
         CloseReport::default()
+    }
+}
+
+#[tokio::test]
+async fn b26_a_fork_on_an_adapter_that_cannot_is_refused_finally_and_nothing_is_opened() {
+    let world = World::new();
+    let mut fork = node(Vec::new());
+    fork.fork = true;
+    for _ in 0..2 {
+        let runner = HarnessRunner::new(Arc::new(Idle), world.options());
+        let error = runner.run_node(fork.clone(), step()).await.unwrap_err();
+        assert_eq!((error.word, error.is_final()), (NodeWord::ForkRefused, true), "{error}");
+        assert_eq!(world.records().await, [], "B25: refused by check, so the session is not taken for it");
     }
 }
 

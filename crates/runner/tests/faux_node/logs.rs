@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use agentrun_kernel::{
-    Batch, Body, HoldId, LedgerBody, Record, SessionState, SessionStore as _, SharedAppend, SharedBatch,
+    Batch, Body, HoldId, LedgerBody, Record, SessionKey, SessionState, SessionStore as _, SharedAppend, SharedBatch,
 };
 
 use crate::world::{World, key, ledger};
@@ -22,6 +22,11 @@ impl Logs {
 
     /// A fresh store that holds the first `length` records and, with each, the ledger record that is one batch with it.
     pub(crate) async fn cut(&self, length: usize) -> World {
+        self.lay(&[(key(), &self.records[..length])]).await
+    }
+
+    /// A fresh store that holds these sessions, one after the other, which share the run's ledger.
+    pub(crate) async fn lay(&self, sessions: &[(SessionKey, &[Record])]) -> World {
         let world = World::new();
         let mut ends: HashMap<&HoldId, &LedgerBody> = HashMap::new();
         let mut holds: HashMap<&HoldId, &LedgerBody> = HashMap::new();
@@ -41,30 +46,32 @@ impl Logs {
         let log = ledger();
         let cap = SharedBatch::Ledger(vec![LedgerBody::Cap { cap: None }]);
         let mut head = world.store.append_at(&log, agentrun_kernel::Seq::START, cap).await.unwrap();
-        let mut writer = world.store.open(&key(), None).await.unwrap();
-        let mut state = SessionState::default();
-        for record in &self.records[..length] {
-            // The records of later epochs are written under theirs.
-            while writer.epoch() < record.epoch {
-                writer = world.store.open(&key(), None).await.unwrap();
-            }
-            let hold = match &record.body {
-                Body::Intent(intent) => intent.hold.as_ref().map(|hold| holds[hold]),
-                Body::Outcome(outcome) => {
-                    state.effect(&outcome.key).and_then(|effect| effect.intent.hold.as_ref()).map(|hold| ends[hold])
+        for (key, records) in sessions {
+            let mut writer = world.store.open(key, None).await.unwrap();
+            let mut state = SessionState::default();
+            for record in *records {
+                // The records of later epochs are written under theirs.
+                while writer.epoch() < record.epoch {
+                    writer = world.store.open(key, None).await.unwrap();
                 }
-                _ => None,
-            };
-            let also = hold.map(|body| SharedAppend {
-                log: log.clone(),
-                expected: head,
-                batch: SharedBatch::Ledger(vec![body.clone()]),
-            });
-            if also.is_some() {
-                head = head.next();
+                let hold = match &record.body {
+                    Body::Intent(intent) => intent.hold.as_ref().map(|hold| holds[hold]),
+                    Body::Outcome(outcome) => {
+                        state.effect(&outcome.key).and_then(|effect| effect.intent.hold.as_ref()).map(|hold| ends[hold])
+                    }
+                    _ => None,
+                };
+                let also = hold.map(|body| SharedAppend {
+                    log: log.clone(),
+                    expected: head,
+                    batch: SharedBatch::Ledger(vec![body.clone()]),
+                });
+                if also.is_some() {
+                    head = head.next();
+                }
+                writer.append(Batch::of([record.body.clone()]), also).await.unwrap();
+                state.apply(record);
             }
-            writer.append(Batch::of([record.body.clone()]), also).await.unwrap();
-            state.apply(record);
         }
         world
     }

@@ -8,10 +8,14 @@
     reason = "a failed test is a report"
 )]
 
+mod attempts;
 mod bounds;
+mod circles;
 mod deliver;
 mod logs;
 mod prefixes;
 mod resume;
 mod runaway;
+mod submit;
+mod typed;
 mod world;

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 /// Longest wait for what must happen: a bound, not an expectation.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct World {
     pub(crate) store: MemoryStore,

@@ -201,9 +201,7 @@ async fn goes_on(moments: &[Moment], length: usize) -> u64 {
     }
     let was = SessionState::fold(&before);
     let open = |kind| was.open_effects().filter(move |it| it.intent.effect == kind).count() as u64;
-    // A submit that no candidate shows is told to the model as interrupted, so it is asked once more.
-    let submit = if was.undecided().is_none() { open(EffectKind::Submit) } else { 0 };
-    let most = REQUESTS + open(EffectKind::Request) + submit;
+    let most = REQUESTS + open(EffectKind::Request);
     assert_eq!(sent, most, "{what}: a booked response is not paid again, one in flight may be");
     assert_eq!(
         books.unknown_count() as usize,
