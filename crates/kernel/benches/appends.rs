@@ -17,6 +17,8 @@ const RAW: u64 = 512 << 20;
 struct Measured {
     rate: f64,
     bytes: f64,
+    /// Microseconds of processor time a record.
+    processor: f64,
     times: Vec<Duration>,
 }
 
@@ -26,7 +28,7 @@ async fn appends(store: &Store, sessions: u64, time: Duration) -> Measured {
     for n in 0..sessions {
         writers.push(store.open(&common::key(n), None).await.unwrap());
     }
-    let (before, began) = (common::written(), Instant::now());
+    let (before, processor, began) = (common::written(), common::processor(), Instant::now());
     let tasks: Vec<_> = writers
         .into_iter()
         .zip(0_u64..)
@@ -48,8 +50,9 @@ async fn appends(store: &Store, sessions: u64, time: Duration) -> Measured {
         times.extend(task.await.unwrap());
     }
     let (took, count) = (began.elapsed().as_secs_f64(), times.len() as f64);
+    let processor = (common::processor() - processor) * 1e6 / count;
     times.sort();
-    Measured { rate: count / took, bytes: (common::written() - before) as f64 / count, times }
+    Measured { rate: count / took, bytes: (common::written() - before) as f64 / count, processor, times }
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -68,6 +71,7 @@ async fn main() {
         let mut ratios = vec![Vec::new(); stores.len()];
         let mut rates = vec![Vec::new(); stores.len()];
         let mut bytes = vec![Vec::new(); stores.len()];
+        let mut processor = vec![Vec::new(); stores.len()];
         let mut times = vec![Vec::new(); stores.len()];
         for _ in 0..rounds {
             let mut raw = None;
@@ -77,6 +81,7 @@ async fn main() {
                 ratios[at].push(measured.rate / raw);
                 rates[at].push(measured.rate);
                 bytes[at].push(measured.bytes);
+                processor[at].push(measured.processor);
                 times[at].extend(measured.times);
             }
         }
@@ -85,10 +90,11 @@ async fn main() {
             let all = ratios[at].iter().map(|ratio| format!("{ratio:.2}")).collect::<Vec<_>>().join(" ");
             times[at].sort();
             println!(
-                "  {name:<7} {:.2} x raw [{all}]   {:>7.0}/s   {:>6.0} B written a record   p50 {:.2} ms  p99 {:.2} ms",
+                "  {name:<7} {:.2} x raw [{all}]   {:>7.0}/s   {:>6.0} B written and {:.1} us of processor time a record   p50 {:.2} ms  p99 {:.2} ms",
                 common::median(&ratios[at]),
                 common::median(&rates[at]),
                 common::median(&bytes[at]),
+                common::median(&processor[at]),
                 common::quantile(&times[at], 0.5).as_secs_f64() * 1e3,
                 common::quantile(&times[at], 0.99).as_secs_f64() * 1e3,
             );

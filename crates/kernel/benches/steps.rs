@@ -16,8 +16,8 @@ enum Way {
     Bare,
 }
 
-/// Steps a second of `sessions` new sessions, each doing one after the other.
-async fn steps(store: &Store, way: Way, round: u64, sessions: u64, time: Duration) -> f64 {
+/// Steps a second of `sessions` new sessions, each doing one after the other, and microseconds of processor time a step.
+async fn steps(store: &Store, way: Way, round: u64, sessions: u64, time: Duration) -> (f64, f64) {
     let mut ready = Vec::new();
     for n in 0..sessions {
         let name = match way {
@@ -29,7 +29,7 @@ async fn steps(store: &Store, way: Way, round: u64, sessions: u64, time: Duratio
         writer.append(Batch::of(common::began()), None).await.unwrap();
         ready.push((LogKey::from(&key), writer));
     }
-    let began = Instant::now();
+    let (processor, began) = (common::processor(), Instant::now());
     let mut tasks = Vec::new();
     for (log, mut writer) in ready {
         let store = store.clone();
@@ -71,7 +71,8 @@ async fn steps(store: &Store, way: Way, round: u64, sessions: u64, time: Duratio
     for task in tasks {
         count += task.await.unwrap();
     }
-    count as f64 / began.elapsed().as_secs_f64()
+    let took = (common::processor() - processor) * 1e6;
+    (count as f64 / began.elapsed().as_secs_f64(), took / count as f64)
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -84,9 +85,10 @@ async fn main() {
     common::timed(&format!("{scheme}: filled with {records} records"), common::fill(&store, records, 250)).await;
     for sessions in common::option("sessions", "1,16,64") {
         let (mut ratios, mut drives, mut bares) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut drive_times, mut bare_times) = (Vec::new(), Vec::new());
         for round in 0..rounds {
             // Each goes first as often as the other.
-            let (drive, bare) = if round % 2 == 0 {
+            let ((drive, drive_time), (bare, bare_time)) = if round % 2 == 0 {
                 let drive = steps(&store, Way::Drive, round, sessions, time).await;
                 (drive, steps(&store, Way::Bare, round, sessions, time).await)
             } else {
@@ -96,13 +98,17 @@ async fn main() {
             ratios.push(drive / bare);
             drives.push(drive);
             bares.push(bare);
+            drive_times.push(drive_time);
+            bare_times.push(bare_time);
         }
         let all = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect::<Vec<_>>().join(" ");
         println!(
-            "{sessions:>3} sessions   drive {:>6.0} steps/s   bare {:>6.0} steps/s   {:.2} [{all}]",
+            "{sessions:>3} sessions   drive {:>6.0} steps/s   bare {:>6.0} steps/s   {:.2} [{all}]   processor time a step {:.1} and {:.1} us",
             common::median(&drives),
             common::median(&bares),
-            common::median(&ratios)
+            common::median(&ratios),
+            common::median(&drive_times),
+            common::median(&bare_times)
         );
     }
 }

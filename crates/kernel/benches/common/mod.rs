@@ -167,9 +167,13 @@ pub(crate) fn written() -> u64 {
     proc_number("/proc/self/io", "write_bytes: ")
 }
 
-/// Memory of this process, in bytes.
-pub(crate) fn resident() -> u64 {
-    proc_number("/proc/self/status", "VmRSS:") * 1024
+/// Seconds of processor time this process took so far, in steps of 10 ms. On a machine that does other things it says more than the clock.
+pub(crate) fn processor() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // The name, in brackets, may hold anything; user and system time are the 12th and 13th behind it.
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    let ticks: f64 = rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap()).sum();
+    ticks / 100.0
 }
 
 fn proc_number(file: &str, name: &str) -> u64 {

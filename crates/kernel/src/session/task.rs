@@ -113,7 +113,8 @@ impl Task {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(command) => self.serve(*command).await,
+                    // Boxed: a session that is only held keeps no room for the steps of an append.
+                    Some(command) => Box::pin(self.serve(*command)).await,
                     None => return self.writer,
                 },
                 head = watch.changed(), if watching => match head {
