@@ -19,7 +19,7 @@
 //! | `dies-at-start`, `dies-in-turn` | exit 7 before `initialize` is answered, or once the model has answered |
 //! | `interrupt-ends` | an interrupt is written down as the turn's end |
 // A helper of tests: what cannot be done ends it, and the test says so.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout)]
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};

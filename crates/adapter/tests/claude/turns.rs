@@ -93,8 +93,8 @@ async fn two_messages_are_two_turns_of_one_program() {
     rig.assert_valid().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn eight_sessions_run_side_by_side_in_one_process_and_none_hears_of_another() {
+#[test]
+fn eight_sessions_run_side_by_side_in_one_process_and_none_hears_of_another() {
     let session = |number: usize| async move {
         let prompt = format!("do it for {number}");
         let rig = Rig::new(vec![calls(&[("work", json!({"a": number}))]), Step::says("done")]);
@@ -114,11 +114,16 @@ async fn eight_sessions_run_side_by_side_in_one_process_and_none_hears_of_anothe
         rig.assert_valid().await;
         native
     };
-    let running: Vec<_> = (0..8).map(|number| tokio::spawn(session(number))).collect();
-    let mut sessions = std::collections::HashSet::new();
-    for one in running {
-        sessions.insert(one.await.unwrap());
-    }
+    // A thread each: what a rig awaits is not `Send`.
+    let running: Vec<_> = (0..8)
+        .map(|number| {
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+                runtime.block_on(session(number))
+            })
+        })
+        .collect();
+    let sessions: std::collections::HashSet<_> = running.into_iter().map(|one| one.join().unwrap()).collect();
     assert_eq!(sessions.len(), 8);
 }
 
