@@ -1,11 +1,12 @@
-//! The provider's credential: zeroised when dropped, redacted in `Debug`, without `Display` or serialisation. Only this crate can read
-//! it, and it does so in two places: where the upstream request is built, and where answers are searched for it.
+//! The provider's credential: zeroised when dropped, redacted in `Debug`, without `Display` or serialisation. Nobody reads
+//! it: [`Credential::put`] sets it into the upstream request, and answers are searched for its forms.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
 /// Shorter ones cannot be told from ordinary text when answers are searched for the credential.
@@ -110,8 +111,19 @@ impl Credential {
         }
     }
 
+    /// Puts the key into a header of an upstream request, behind `before` (`"Bearer "`, or nothing). This is how a policy uses it: the value
+    /// is marked as sensitive, so that it does not show in `Debug`, and a header of that name that the harness sent is replaced.
+    pub fn put(&self, headers: &mut HeaderMap, name: HeaderName, before: &str) {
+        let text = Zeroizing::new([before.as_bytes(), &self.key].concat());
+        if let Ok(mut value) = HeaderValue::from_bytes(&text) {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+    }
+
     /// The key itself.
-    pub(crate) fn expose(&self) -> &[u8] {
+    #[cfg(test)]
+    fn expose(&self) -> &[u8] {
         &self.key
     }
 

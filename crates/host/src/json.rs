@@ -33,7 +33,7 @@ pub fn strict(body: &[u8]) -> Result<(), NotStrict> {
 ///
 /// # Errors
 /// As [`strict`].
-pub(crate) fn outline(body: &[u8]) -> Result<Vec<u8>, NotStrict> {
+pub fn outline(body: &[u8]) -> Result<Vec<u8>, NotStrict> {
     // Most of an agent's body is such text.
     let mut reader = read(body, Some(Vec::with_capacity(body.len() / 4)))?;
     let mut outline = reader.outline.take().unwrap_or_default();

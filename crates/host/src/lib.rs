@@ -22,7 +22,7 @@ mod way;
 
 pub use credential::{Credential, CredentialError};
 pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
-pub use json::{BODY_BYTES, DEPTH, LONG, NotStrict, strict};
+pub use json::{BODY_BYTES, DEPTH, LONG, NotStrict, outline, strict};
 pub use key::{KeyGuard, SessionSecret};
 pub use policy::{Anthropic, OpenAiChat, OpenAiResponses, ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 pub use provider::{Provider, UnknownProvider};

@@ -37,11 +37,17 @@ use crate::reply::{self, Reply};
 use crate::tries::Retry;
 use crate::upstream::{Origin, Timeouts, Upstream};
 
-/// A head must be whole within this time: slow heads hold connections. Counts from the last answer, so it is also how long a harness may
-/// rest between two requests without having to connect anew.
-const HEAD_TIME: Duration = Duration::from_secs(90);
-/// A body must be whole within this time. It comes from this machine.
-const BODY_TIME: Duration = Duration::from_secs(30);
+/// How long a client may take.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// A head must be whole within this time: slow heads hold connections. Counts from the last answer, so it is also how long a harness may
+    /// rest between two requests without having to connect anew.
+    head: Duration,
+    /// A body must be whole within this time. It comes from this machine.
+    body: Duration,
+}
+
+const PATIENCE: Patience = Patience { head: Duration::from_secs(90), body: Duration::from_secs(30) };
 /// Connections that are served at once; the next one waits to be accepted.
 const CONNECTIONS: usize = 512;
 /// Most that hyper reads at once. A body of an agent's usual size then comes in a few reads; a head is held to its own bound by `head`.
@@ -140,6 +146,10 @@ impl ModelProxy {
     /// # Errors
     /// [`ProxyError`].
     pub async fn start_with(provider: ProviderConfig, steadfast: Steadfast) -> Result<Self, ProxyError> {
+        Self::patient(provider, steadfast, PATIENCE).await
+    }
+
+    async fn patient(provider: ProviderConfig, steadfast: Steadfast, patience: Patience) -> Result<Self, ProxyError> {
         let ProviderConfig { api, policy, origin, credential, timeouts } = provider;
         let target = |origin, credential, timeouts| {
             Ok::<_, ProxyError>(Target { upstream: Upstream::new(origin, timeouts)?, credential: Arc::new(credential) })
@@ -161,6 +171,7 @@ impl ModelProxy {
                 drains: Arc::new(Semaphore::new(exchange::DRAINS)),
             }),
             bodies: Bodies::new(),
+            patience,
             port: address.port(),
         });
         let serving = tokio::spawn(serve(listener, door)).abort_handle();
@@ -204,14 +215,15 @@ struct Door {
     keys: Arc<KeyTable>,
     side: Arc<Side>,
     bodies: Bodies,
+    patience: Patience,
     port: u16,
 }
 
 async fn serve(listener: TcpListener, door: Arc<Door>) {
     let mut connections = JoinSet::new();
     // Lets go of connections that have ended, and is the timer that is due first: one that is set for earlier than all others wakes the
-    // runtime with a system call, which `HEAD_TIME` would do after each answer.
-    let mut ticks = tokio::time::interval(HEAD_TIME / 2);
+    // runtime with a system call, which the patience for a head would do after each answer.
+    let mut ticks = tokio::time::interval(door.patience.head / 2);
     loop {
         while connections.len() >= CONNECTIONS {
             connections.join_next().await;
@@ -231,7 +243,7 @@ async fn serve(listener: TcpListener, door: Arc<Door>) {
         };
         // Not fatal: small answers then wait for the other side's acknowledgement.
         let _ = stream.set_nodelay(true);
-        let door = door.clone();
+        let (door, patience) = (door.clone(), door.patience.head);
         connections.spawn(async move {
             let (stream, verdicts) = Watched::new(stream);
             let service = service_fn(move |request| {
@@ -241,7 +253,7 @@ async fn serve(listener: TcpListener, door: Arc<Door>) {
             // A connection's end is its client's business.
             let _ = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIME)
+                .header_read_timeout(patience)
                 .max_buf_size(READ_BYTES)
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -265,16 +277,17 @@ impl Door {
         let (route, api, gate) = match self.admitted(&parts) {
             Ok(Admitted::Passed(route, api, gate)) => (route, api, gate),
             Ok(Admitted::Answered(answer)) => {
-                return read_past(body, reply::json(StatusCode::OK, Bytes::from_static(answer.as_bytes()))).await;
+                let answer = reply::json(StatusCode::OK, Bytes::from_static(answer.as_bytes()));
+                return self.read_past(body, answer).await;
             }
-            Err((status, what)) => return read_past(body, reply::error(policy, status, what)).await,
+            Err((status, what)) => return self.read_past(body, reply::error(policy, status, what)).await,
         };
         let body_bytes = length(&body);
         if body_bytes > BODY_BYTES as u64 {
             let (status, what) = (StatusCode::PAYLOAD_TOO_LARGE, "the body is over 32 MiB");
             return reply::close(reply::error(policy, status, what));
         }
-        let (body, room) = match timeout(BODY_TIME, self.bodies.read(body, body_bytes)).await {
+        let (body, room) = match timeout(self.patience.body, self.bodies.read(body, body_bytes)).await {
             Ok(Ok(read)) => read,
             Ok(Err(what)) => return reply::close(reply::error(policy, StatusCode::BAD_REQUEST, what)),
             Err(_) => {
@@ -317,6 +330,18 @@ impl Door {
         edge::is_json(&parts.headers).map_err(|malformed| (malformed.status, malformed.what))?;
         Ok(Admitted::Passed(route, api, gate))
     }
+
+    /// Answers once the body is read and forgotten: a client that still sends would lose the answer with the connection.
+    async fn read_past(&self, mut body: Incoming, answer: Response<Reply>) -> Response<Reply> {
+        if length(&body) > BODY_BYTES as u64 {
+            return reply::close(answer);
+        }
+        let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+        match timeout(self.patience.body, rest).await {
+            Ok(()) => answer,
+            Err(_) => reply::close(answer),
+        }
+    }
 }
 
 /// Where a request goes.
@@ -325,19 +350,10 @@ enum Admitted {
     Answered(&'static str),
 }
 
-/// Answers once the body is read and forgotten: a client that still sends would lose the answer with the connection.
-async fn read_past(mut body: Incoming, answer: Response<Reply>) -> Response<Reply> {
-    if length(&body) > BODY_BYTES as u64 {
-        return reply::close(answer);
-    }
-    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-    match timeout(BODY_TIME, rest).await {
-        Ok(()) => answer,
-        Err(_) => reply::close(answer),
-    }
-}
-
 /// What the head announced; `head` lets no body pass that does not.
 fn length(body: &Incoming) -> u64 {
     body.size_hint().exact().unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod slow;

@@ -15,16 +15,35 @@ use http::{HeaderMap, Method, StatusCode};
 use crate::credential::Credential;
 use crate::tap::Tap;
 
-/// One provider API.
+/// One provider API. Whoever adds a provider writes this and a [`Tap`], and gives it to [`crate::ProviderConfig`]; `tests/third_party.rs` has
+/// a small one. What is here is data and pure functions: the order of the checks, the gate, the credential's scrubbing, time-outs and booking are
+/// the proxy's own, and no policy can leave one out.
+///
+/// What a policy answers for:
+///
+/// * **Routes are closed.** A path that is not in [`routes`](Self::routes), letter by letter, is never forwarded. A route on which anything at
+///   all is billed MUST be [`RouteKind::Paid`]; in doubt it is.
+/// * **What is priced is what is sent.** The facts that [`shape`](Self::shape) gives MUST be those of the body it gives, byte for byte
+///   (`facts.body_bytes` is its length). It gives the bytes that came unless it must add to them.
+/// * **Nothing spends unseen.** Whatever a request can set off beyond what its own answer reports (work in the background, stored inputs,
+///   tools that run at the provider, another model) MUST be in the facts, or an error. A member, a type or a tool that the policy does not know
+///   goes to `facts.escapes`, which no quote takes.
+/// * **A refusal ends it.** [`refused`](Self::refused) is a status that no harness of this API tries again.
+/// * **Headers are lists.** What is not in [`request_headers`](Self::request_headers) stays here, and MUST NOT hold one that names who pays or
+///   where the request goes. What is not in [`response_headers`](Self::response_headers) does not reach the harness.
+/// * **The credential goes where [`authorize`](Self::authorize) puts it**, with [`Credential::put`], and nowhere else.
+/// * **No figure is made up.** A [`Tap`] gives figures only for an answer that was said whole, and `None` for one that was not, or that it does
+///   not wholly understand: the hold then counts in full. Answers come uncompressed, in any pieces.
 pub trait ProviderPolicy: Send + Sync + 'static {
     /// Its name.
     fn name(&self) -> &'static str;
     /// Every route that exists; anything else is answered 404 and never forwarded.
     fn routes(&self) -> &'static [Route];
-    /// A paid request whose body passed [`crate::strict`], as it will be sent, and what a quote looks at in exactly that.
+    /// A paid request whose body passed [`crate::strict`], as it will be sent, and what a quote looks at in exactly that. Called once a request,
+    /// before the gate.
     ///
     /// # Errors
-    /// One sentence on what is wrong with the body.
+    /// One sentence on what is wrong with the body; the harness is told it with a 400, and nothing is sent.
     fn shape(&self, route: &Route, body: Bytes) -> Result<Shaped, String>;
     /// The same where the proxy has an outline of the body at hand: the same document with every text value longer than [`crate::LONG`] bytes
     /// empty. A policy whose facts hang on no such text reads them off the outline, which is a fraction of the body. The facts, and what is
@@ -38,15 +57,16 @@ pub trait ProviderPolicy: Send + Sync + 'static {
     }
     /// The status of a refusal: one that no harness of this API tries again.
     fn refused(&self) -> StatusCode;
-    /// The body of an answer the proxy makes itself, in the provider's error shape.
+    /// The body of an answer the proxy makes itself, in the provider's error shape, as JSON. `message` holds no secret.
     fn error_body(&self, status: StatusCode, message: &str) -> Bytes;
-    /// Puts the credential into the upstream request.
+    /// Puts the credential into the upstream request, whose headers are the listed ones and no more.
     fn authorize(&self, headers: &mut HeaderMap, credential: &Credential);
     /// Request headers that are passed on, in lower case; all others stay here.
     fn request_headers(&self) -> &'static [&'static str];
-    /// Response headers that are passed on.
+    /// Response headers that are passed on, in lower case.
     fn response_headers(&self) -> &'static [&'static str];
-    /// Reads usage off a response as it passes. `model` is the one asked for, for answers that name none.
+    /// Reads usage off a successful answer as it passes. `model` is the one asked for, for answers that name none; `content_type` is the answer's,
+    /// empty without one.
     fn tap(&self, route: &Route, model: &str, content_type: &str) -> Box<dyn Tap>;
 }
 

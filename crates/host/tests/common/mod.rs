@@ -279,6 +279,16 @@ impl Session {
             credential: Credential::from_text(CANARY.to_owned()).unwrap(),
             timeouts,
         };
+        Self::speaking(provider, steadfast, refusal, open).await
+    }
+
+    /// One on any provider and policy.
+    pub async fn speaking(
+        provider: ProviderConfig,
+        steadfast: Steadfast,
+        refusal: Option<Refusal>,
+        open: Option<Arc<Notify>>,
+    ) -> Self {
         let proxy = ModelProxy::start_with(provider, steadfast).await.unwrap();
         let (send, ends) = mpsc::unbounded_channel();
         let gate = Arc::new(Gate {

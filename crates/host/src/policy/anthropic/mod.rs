@@ -5,7 +5,7 @@ mod request;
 
 use agentrun_cap::RequestFacts;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::{ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 use crate::credential::Credential;
@@ -66,10 +66,7 @@ impl ProviderPolicy for Anthropic {
     }
 
     fn authorize(&self, headers: &mut HeaderMap, credential: &Credential) {
-        if let Ok(mut value) = HeaderValue::from_bytes(credential.expose()) {
-            value.set_sensitive(true);
-            headers.insert("x-api-key", value);
-        }
+        credential.put(headers, HeaderName::from_static("x-api-key"), "");
     }
 
     fn request_headers(&self) -> &'static [&'static str] {

@@ -11,7 +11,7 @@ use std::fmt;
 
 use agentrun_cap::RequestFacts;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::Shaped;
@@ -62,11 +62,7 @@ fn error_body(status: StatusCode, message: &str) -> Bytes {
 }
 
 fn authorize(headers: &mut HeaderMap, credential: &Credential) {
-    let bearer = zeroize::Zeroizing::new([b"Bearer ", credential.expose()].concat());
-    if let Ok(mut value) = HeaderValue::from_bytes(&bearer) {
-        value.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, value);
-    }
+    credential.put(headers, header::AUTHORIZATION, "Bearer ");
 }
 
 /// The tier of a request that names none. Without it the provider takes the project's own setting, which nobody here knows, and the hold
