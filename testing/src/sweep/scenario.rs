@@ -112,7 +112,8 @@ pub(super) const NODE: &str = "#node";
 
 impl Scenario {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Tools, Self::Talk, Self::Resumed, Self::FollowUps, Self::Settled, Self::Bound, Self::People];
+    pub const ALL: &[Self] =
+        &[Self::Tools, Self::Talk, Self::Resumed, Self::FollowUps, Self::Settled, Self::Bound, Self::People];
 
     /// Its name.
     #[must_use]
