@@ -151,7 +151,10 @@ pub trait RequestBarrier: Send + Sync {
 
 /// Live text for eyes: lossy, never recorded, never decided on.
 #[derive(Clone)]
-pub struct Deltas(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub struct Deltas(Option<Show>);
+
+/// What live text is given to.
+type Show = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl fmt::Debug for Deltas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -362,6 +362,14 @@ impl Provider {
         }
     }
 
+    /// Whose models it serves by itself.
+    pub(crate) const fn vendor(self) -> agentrun_cap::Provider {
+        match self {
+            Self::Anthropic => agentrun_cap::Provider::Anthropic,
+            Self::OpenAi | Self::OpenAiChat => agentrun_cap::Provider::Openai,
+        }
+    }
+
     /// The environment variable that holds its key.
     pub(crate) const fn variable(self) -> &'static str {
         match self {

@@ -87,6 +87,20 @@ fn plan(args: &RunArgs) -> Result<Plan, Failure> {
     }
     harness::adapter(flags.harness, flags.script.as_deref())?;
     origin(&flags)?;
+    let model = node.model.as_deref().and_then(|model| catalog.model(model));
+    if let (Some(model), Some(provider), None) = (model, flags.provider, &flags.base_url)
+        && flags.harness.provider().is_some()
+        && provider.vendor() != model.provider
+    {
+        return Err(Failure::usage(format!(
+            "{}: at `model`: `{}` is not served by {}, which --harness {} asks; give --model one that is, or --base-url a server that serves it \
+             over that API",
+            args.node.display(),
+            model.id,
+            provider.api().default_origin(),
+            flags.harness.name()
+        )));
+    }
     Ok(Plan::new(node, flags))
 }
 

@@ -357,3 +357,24 @@ async fn a_broken_invariant_is_named_by_the_check_with_its_seq() {
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.stderr.contains("seq 1") && ran.stderr.contains("bound-first"), "{ran:?}");
 }
+
+#[test]
+fn a_model_that_the_harnesses_provider_does_not_serve_is_refused_unless_a_server_is_named() {
+    let stage = Stage::new();
+    stage.node(&searching(&stage, "never"));
+    let session = stage.session.as_str();
+    let run = |more: &[&str]| {
+        let mut command = stage.agentrun(&["run", "node.json", "--session", session, "--workspace", "work"]);
+        command.args(more).env("OPENAI_API_KEY", "made-up-key-0123456789").env("AGENTRUN_CODEX", "/nowhere/codex");
+        stage.ends(command)
+    };
+    let refused = run(&["--harness", "codex"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    for told in ["`claude-sonnet-4-5` is not served by https://api.openai.com", "--harness codex", "--base-url"] {
+        assert!(refused.stderr.contains(told), "{told}: {refused:?}");
+    }
+    assert!(!stage.stored());
+    // A gateway may serve it: then the harness is looked for, which is not there.
+    let looked = run(&["--harness", "codex", "--base-url", "http://127.0.0.1:9"]);
+    assert_eq!(looked.code, Some(3), "{looked:?}");
+}

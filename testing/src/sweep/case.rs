@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use agentrun_kernel::{Body, LedgerBody, LogKey, Record, SharedLog, open_url, read_all};
 
 use super::Fault;
-use super::child::SECOND;
+use super::child::{BEFORE, SECOND};
 use super::scenario::Scenario;
 use super::tally::Tally;
 use super::verdict::{self, Evidence};
@@ -148,7 +148,7 @@ impl Stage<'_> {
     /// Brings the session to where the scenario begins. Answers how many owners died on the way.
     fn prelude(self, scenario: Scenario, backend: Backend, tally: &Tally) -> Result<u32, Fault> {
         let Some((point, nth)) = scenario.prelude() else { return Ok(0) };
-        let mut process = self.start(scenario, backend, tally, Arm::Kill(point, nth), "prelude", false)?;
+        let mut process = self.start(scenario, backend, tally, Arm::Kill(point, nth), BEFORE, false)?;
         match how(process.wait(Instant::now() + PATIENCE)?) {
             Ended::Killed => heard(tally).map(|()| 1),
             _ => Err(Fault(format!("the owner before was not killed at {point}#{nth}: {}", process.said()))),

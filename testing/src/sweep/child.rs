@@ -28,6 +28,9 @@ use crate::script::{Conversation, Script, Side};
 /// The name of an owner that takes a session from another one.
 pub(super) const SECOND: &str = "second";
 
+/// The name of the owner that died before a scenario begins.
+pub(super) const BEFORE: &str = "prelude";
+
 /// Exit code of a process whose parent is gone or that was started wrongly.
 const ORPHAN: i32 = 98;
 
@@ -120,7 +123,11 @@ impl World {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Fault::of)?;
         runtime.block_on(async {
             let (runner, adapter) = self.runner()?;
-            let ops = if owner == SECOND { self.scenario.second() } else { self.scenario.ops() };
+            let ops = match owner {
+                SECOND => self.scenario.second(),
+                BEFORE => self.scenario.before(),
+                _ => self.scenario.ops(),
+            };
             for op in ops {
                 let result = self.op(&runner, &adapter, *op).await?;
                 let json = serde_json::to_string(&result).map_err(Fault::of)?;

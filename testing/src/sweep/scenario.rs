@@ -215,6 +215,15 @@ impl Scenario {
         }
     }
 
+    /// What that owner did.
+    pub(super) const fn before(self) -> &'static [Op] {
+        match self {
+            // Words can be sent once there is a session.
+            Self::People => &[Op::Run],
+            _ => self.ops(),
+        }
+    }
+
     /// Whether the harness takes messages under our ids.
     pub(super) const fn own_ids(self) -> bool {
         !matches!(self, Self::Settled)

@@ -118,7 +118,8 @@ fn eight_sessions_run_side_by_side_in_one_process_and_none_hears_of_another() {
     let running: Vec<_> = (0..8)
         .map(|number| {
             std::thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+                let runtime =
+                    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
                 runtime.block_on(session(number))
             })
         })

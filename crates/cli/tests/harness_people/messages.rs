@@ -4,14 +4,16 @@ use agentrun_testing::scripted::ScriptedModel;
 use serde_json::{Value, json};
 
 use crate::harness::{Harness, cases, seen};
-use crate::world::{Running, Tool, World, model, of_kind, prompt_stands_once};
+use crate::world::{Running, Tool, World, model, of_kind, prompt_stands_once, until};
 
 cases! {
     claude: b71_words_sent_while_a_tool_runs_are_seen_once_and_heeded,
         b71_kill_9_between_the_sending_and_the_taking_loses_no_words_and_says_none_twice,
+        b71_b38_kill_9_as_they_are_taken_loses_no_words_and_says_none_twice,
         m33_words_taken_back_in_time_are_never_seen;
     codex: b71_words_sent_while_a_tool_runs_are_seen_once_and_heeded,
         b71_kill_9_between_the_sending_and_the_taking_loses_no_words_and_says_none_twice,
+        b71_b38_kill_9_as_they_are_taken_loses_no_words_and_says_none_twice,
         m33_words_taken_back_in_time_are_never_seen;
     opencode: b71_words_sent_while_a_tool_runs_are_seen_once_and_heeded,
         b71_kill_9_between_the_sending_and_the_taking_loses_no_words_and_says_none_twice,
@@ -89,6 +91,24 @@ fn b71_kill_9_between_the_sending_and_the_taking_loses_no_words_and_says_none_tw
     work.release();
     Running::to_end(world.run(&model.base_url())).delivered(21);
     words_stand_once(&model, WORDS);
+    world.check();
+}
+
+/// Wherever the kill lands behind the taking: before the message is placed, on its way to the program, in the request it is part of.
+fn b71_b38_kill_9_as_they_are_taken_loses_no_words_and_says_none_twice(on: Harness) {
+    let world = World::new(on);
+    let model = counting();
+    let (work, running) = in_a_call(&world, &model);
+    send(&world, "one", WORDS);
+    work.release();
+    until("the words are taken", || {
+        running.events().iter().any(|event| event["type"] == "message" && event["id"] == "one").then_some(())
+    });
+    running.kill_9();
+    Running::to_end(world.run(&model.base_url())).delivered(21);
+    words_stand_once(&model, WORDS);
+    let persons = of_kind(&world.records(), "submission").into_iter().filter(|it| it["source"] == "person").count();
+    assert_eq!(persons, 1);
     world.check();
 }
 

@@ -10,7 +10,8 @@ use crate::harness::{Harness, cases, results};
 use crate::world::{Running, World, model, of_kind, outcomes_of, prompt_stands_once, submits_after, until};
 
 cases! {
-    claude: b19_b20_b22_b24_ctrl_c_in_a_tool_lets_it_end_and_the_resume_answers_it_from_its_record;
+    claude: a_provider_that_does_not_answer_is_named_in_what_is_to_be_checked,
+        b19_b20_b22_b24_ctrl_c_in_a_tool_lets_it_end_and_the_resume_answers_it_from_its_record;
     codex: b19_b20_b22_b24_ctrl_c_in_a_tool_lets_it_end_and_the_resume_answers_it_from_its_record;
     opencode: b19_b20_b22_b24_ctrl_c_in_a_tool_lets_it_end_and_the_resume_answers_it_from_its_record;
 }
@@ -65,5 +66,17 @@ fn b19_b20_b22_b24_ctrl_c_in_a_tool_lets_it_end_and_the_resume_answers_it_from_i
     assert_eq!(results(&requests[1]).matches("work counted 17 herons").count(), 1, "answered from its record");
     assert_eq!(delivered["unknown_usd"], "0");
     assert_eq!(of_kind(&world.records(), "placed").len(), 1, "the same turn went on");
+    world.check();
+}
+
+fn a_provider_that_does_not_answer_is_named_in_what_is_to_be_checked(on: Harness) {
+    let world = World::new(on);
+    // A port that was free a moment ago, and that nobody listens on.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let origin = format!("http://127.0.0.1:{port}");
+    let ended = Running::to_end(world.run(&origin));
+    assert_eq!((ended.code, &ended.result()["word"]), (Some(4), &json!("upstream")), "{ended:?}");
+    let told = format!("check the provider's address ({origin})");
+    assert!(ended.result()["message"].as_str().unwrap().contains(&told), "{ended:?}");
     world.check();
 }

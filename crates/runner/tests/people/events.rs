@@ -35,8 +35,7 @@ async fn cut_and_gone_on(world: &World) -> Vec<Event> {
     let again = world.again();
     let second = again.runner_with(steps, |options| options.on_event = Some(Arc::new(tell)));
     within(second.run_node(node_of(&Probe::new()), step())).await.unwrap();
-    let told = seen.lock().unwrap().clone();
-    told
+    seen.lock().unwrap().clone()
 }
 
 /// All events behind `after`, up to the session's last one.
