@@ -70,12 +70,16 @@ pub(super) async fn f26_what_the_program_leaves_behind_is_gone_after_a_crash(ben
     let mut owner = rig.own(Work::Waits).await?;
     let turn = owner.place("do it").await?;
     let host = owner.host.clone();
+    // Looked for while the turn runs: with it the program may go.
+    let running_all = async {
+        host.begun().await?;
+        descendants(&word).await
+    };
     tokio::select! {
         end = owner.session.run_turn(turn) => return Err(Failure(format!("the turn ended: {end:?}"))),
-        begun = host.begun() => begun?,
+        all = running_all => all?,
     }
     drop(host);
-    descendants(&word).await?;
     owner.crash().await?;
     same(running(&word)?, 0, "descendants left when the next owner may start")?;
     Ok(String::new())
