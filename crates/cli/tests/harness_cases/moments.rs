@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::harness::{Harness, cases, seen};
 use crate::processes::{Process, below, marked};
-use crate::world::{Running, World, model, prompt_stands_once, submits_after, until, within};
+use crate::world::{Running, World, model, outcomes_of, prompt_stands_once, submits_after, until, within};
 
 cases! {
     claude: c03_kill_9_at_any_moment_and_the_resume_delivers_and_does_nothing_twice_b13_b14_b36_b53,
@@ -67,6 +67,7 @@ fn run_cut(on: Harness, cut: Option<(Victim, Duration)>) -> bool {
         {"when": {"results": 0}, "text": "I look.", "tools": [{"name": "work", "input": {"weir": "north"}}],
             "event_delay_ms": 10, "times": 2},
         submits,
+        submits_after(2),
     ]));
     let at = format!("cut {cut:?}");
     let met = cut.is_some_and(|(victim, after)| {
@@ -112,7 +113,11 @@ fn run_cut(on: Harness, cut: Option<(Victim, Duration)>) -> bool {
     let result = Running::to_end(world.run(&model.base_url())).delivered(17);
     assert!(work.runs().len() <= 1, "{at}: a never tool ran {} times", work.runs().len());
     let requests = model.requests();
-    assert!(requests.len() <= 3, "{at}: {} requests, of which one can have been cut", requests.len());
+    // A submit that was cut before its value was recorded is told as interrupted, and the model submits once more.
+    let records = world.records();
+    let again = outcomes_of(&records, "submit").iter().filter(|it| it["end"] == "interrupted").count();
+    let most = 3 + again.min(1);
+    assert!(requests.len() <= most, "{at}: {} requests, of which one can have been cut", requests.len());
     prompt_stands_once(&requests);
     for request in &requests {
         let aborted = seen(request).contains("turn_aborted");

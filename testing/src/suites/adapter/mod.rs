@@ -4,30 +4,26 @@
 //! ```
 //! use std::sync::Arc;
 //! use agentrun_adapter::AgentAdapter;
+//! use agentrun_adapter::claude::ClaudeAdapter;
 //! use agentrun_testing::script::Script;
 //! use agentrun_testing::suites::adapter::{Options, Subject, conform};
 //!
-//! # mod mine {
-//! #     use agentrun_adapter::*;
-//! #     pub struct Mine;
-//! # }
-//! struct MyAdapter;
+//! struct ClaudeCode;
 //!
-//! impl Subject for MyAdapter {
-//!     fn adapter(&self, script: &Script) -> Arc<dyn AgentAdapter> {
-//! #       let _ = script;
-//! #       Arc::new(agentrun_adapter::claude::ClaudeAdapter::new())
-//! #       /*
-//!         Arc::new(mine::Adapter::new())
-//! #       */
+//! impl Subject for ClaudeCode {
+//!     fn adapter(&self, _: &Script) -> Arc<dyn AgentAdapter> {
+//!         Arc::new(ClaudeAdapter::new())
 //!     }
 //!     fn model(&self) -> &str {
-//!         "a-model-of-its-provider"
+//!         "claude-sonnet-4-5"
+//!     }
+//!     fn call_prefix(&self) -> &str {
+//!         "toolu"
 //!     }
 //! }
 //!
 //! # async fn prove() {
-//! let report = conform("mine", Arc::new(MyAdapter), Options::default()).await;
+//! let report = conform("claude", Arc::new(ClaudeCode), Options::default()).await;
 //! println!("{report}"); // a table; `report.to_json()` for a machine
 //! assert!(report.passed());
 //! # }

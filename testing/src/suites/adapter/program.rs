@@ -58,7 +58,7 @@ pub(super) async fn f26_what_the_program_leaves_behind_is_gone_after_a_close(ben
     let rig = bench.rig(vec![Step::says("done")])?.with_program(&with_descendants(&word)).await?;
     let mut owner = rig.own(Work::Answers).await?;
     owner.runs("do it").await?;
-    ensure!(running(&word)? > 0, "the rig's own descendants never ran");
+    descendants(&word).await?;
     owner.close().await?;
     same(running(&word)?, 0, "descendants left")?;
     Ok(String::new())
@@ -70,12 +70,16 @@ pub(super) async fn f26_what_the_program_leaves_behind_is_gone_after_a_crash(ben
     let mut owner = rig.own(Work::Waits).await?;
     let turn = owner.place("do it").await?;
     let host = owner.host.clone();
+    // Looked for while the turn runs: with it the program may go.
+    let running_all = async {
+        host.begun().await?;
+        descendants(&word).await
+    };
     tokio::select! {
         end = owner.session.run_turn(turn) => return Err(Failure(format!("the turn ended: {end:?}"))),
-        begun = host.begun() => begun?,
+        all = running_all => all?,
     }
     drop(host);
-    ensure!(running(&word)? > 0, "the rig's own descendants never ran");
     owner.crash().await?;
     same(running(&word)?, 0, "descendants left when the next owner may start")?;
     Ok(String::new())
@@ -152,6 +156,16 @@ fn running(word: &str) -> Result<usize, Failure> {
         }
     }
     Ok(found)
+}
+
+/// Waits for both of [`with_descendants`]: a shell's child has its own command line only once it has begun.
+async fn descendants(word: &str) -> Result<(), Failure> {
+    let late = std::time::Instant::now().checked_add(ENDS);
+    while running(word)? < 2 {
+        ensure!(late.is_some_and(|late| std::time::Instant::now() < late), "the rig's own descendants never ran");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    Ok(())
 }
 
 async fn gone(word: &str) -> Result<(), Failure> {
