@@ -43,6 +43,9 @@ const LINGER: Duration = Duration::from_millis(BUFFER_TIME.as_millis() as u64 / 
 /// Longest time that those who were answered last are waited for.
 const GATHER: Duration = Duration::from_micros(500);
 
+/// How long the shortest sleep takes: the system wakes a thread some 50 us later than it asked for. Who has less time does not sleep.
+const NAP: Duration = Duration::from_micros(50);
+
 /// What the store's handles and its committer both see.
 #[derive(Default)]
 pub(super) struct Common {
@@ -424,8 +427,9 @@ fn gather(queued: &Receiver<Op>, waiting: &mut Vec<Op>, wanted: usize, until: In
                 bytes = bytes.saturating_add(op.bytes());
                 waiting.push(op);
             }
-            // Asleep it would be woken by each of them, and each would pay for it.
-            Err(TryRecvError::Empty) if Instant::now() < until => std::thread::yield_now(),
+            // Not in the queue, where each of them would wake it and pay for that; and not by yielding, which on a busy machine is a wait
+            // for everybody else's turn.
+            Err(TryRecvError::Empty) if Instant::now() + NAP <= until => std::thread::sleep(NAP / 50),
             Err(_) => return,
         }
     }
