@@ -87,7 +87,7 @@ impl Credential {
         Self::from_bytes(&Zeroizing::new(text.into_bytes()))
     }
 
-    /// A credential from a file that holds nothing else.
+    /// A credential from a file that holds nothing else, or from a descriptor that was handed over (`/dev/fd/3`).
     ///
     /// # Errors
     /// [`CredentialError`] when it cannot be read or holds something else.
@@ -253,6 +253,17 @@ mod tests {
             let error = Credential::from_text(text.to_owned()).unwrap_err().to_string();
             assert!(text.trim().is_empty() || !error.contains(text.trim()), "{error}");
         }
+    }
+
+    #[test]
+    fn a_descriptor_is_read_by_its_path() {
+        use std::io::Write as _;
+        use std::os::fd::AsRawFd as _;
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"sk-canary-0123456789\n").unwrap();
+        drop(writer);
+        let path = format!("/dev/fd/{}", reader.as_raw_fd());
+        assert_eq!(Credential::from_file(Path::new(&path)).unwrap().expose(), b"sk-canary-0123456789");
     }
 
     #[test]

@@ -172,7 +172,7 @@ async fn run(
     request: PaidRequest,
     mut head: oneshot::Sender<Response<Reply>>,
 ) {
-    let (mut target, mut others) = (&side.first, &side.others[..]);
+    let (mut target, mut others) = (&side.first, side.others.as_slice());
     let mut tried = 0_u32;
     loop {
         let lease = match gate.clone().before(&request).await {

@@ -20,7 +20,7 @@ type Straight = HttpsConnector<HttpConnector>;
 /// The way to one origin, fixed when the proxy starts.
 pub(crate) enum Way {
     Straight(Straight),
-    Through(HttpsConnector<Tunnel<Straight>>),
+    Through(Box<HttpsConnector<Tunnel<Straight>>>),
     /// The environment names a proxy of a kind that is not spoken. Going straight would go past what somebody asked for.
     Nowhere,
 }
@@ -48,7 +48,7 @@ impl Way {
             Some(auth) => tunnel.with_auth(auth.clone()),
             None => tunnel,
         };
-        Ok(Self::Through(tls(tunnel)?))
+        Ok(Self::Through(Box::new(tls(tunnel)?)))
     }
 
     /// A connection that can take a request; `None`: there is none to be had, and nothing was sent to the provider. Its faults come out at the
@@ -56,7 +56,7 @@ impl Way {
     pub(crate) async fn connect(&self, origin: &Uri) -> Option<SendRequest<Full<Bytes>>> {
         match self {
             Self::Straight(connector) => connect(connector.clone(), origin).await,
-            Self::Through(connector) => connect(connector.clone(), origin).await,
+            Self::Through(connector) => connect(connector.as_ref().clone(), origin).await,
             Self::Nowhere => None,
         }
     }

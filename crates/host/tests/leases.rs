@@ -201,7 +201,7 @@ async fn hangs_up(nth: usize, port: u16, request: &[u8], open: &mut tokio::sync:
         6 => drop(socket.read_exact(&mut sink).await),
         _ => while matches!(socket.read(&mut sink).await, Ok(1..)) {},
     }
-    if nth % 3 == 0 {
+    if nth.is_multiple_of(3) {
         // A reset, not an orderly end.
         let _ = socket.set_zero_linger();
     }
