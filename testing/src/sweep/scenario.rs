@@ -358,7 +358,9 @@ fn submit(n: Value) -> Value {
 /// An answer whose bill leaves no room for another.
 fn dear(mut step: Value) -> Value {
     let Tokens { input, output, .. } = Scenario::Parked.tokens_used();
-    step["usage"] = json!({"input": input, "output": output});
+    if let Some(fields) = step.as_object_mut() {
+        fields.insert("usage".to_owned(), json!({"input": input, "output": output}));
+    }
     step
 }
 
