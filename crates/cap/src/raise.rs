@@ -43,11 +43,11 @@ pub enum RaiseError {
     #[error("the run has no cap, so there is nothing to raise")]
     NoCap,
     /// Not above the cap, or not enough for the step that waits.
-    #[error("a cap of ${asked} would not do; the least that would is ${minimum}")]
+    #[error("a cap of ${asked} would not do; ask for ${minimum} or more")]
     BelowMinimum {
         /// The cap asked for.
         asked: Usd,
-        /// The least that would do.
+        /// The least that is taken: above the cap, and where a step waits with room to ask for it again.
         minimum: Usd,
     },
     /// The id was used for another cap.

@@ -147,6 +147,9 @@ impl Read {
             }
             ("message_start", None, _) => self.broken = true,
             ("message_delta", _, Some(usage)) => {
+                // Cumulative: one delta that says less than another leaves nothing to trust.
+                self.broken |= self.output_is_final
+                    && usage.output_tokens.is_some_and(|now| Some(now) < self.counts.output_tokens);
                 self.output_is_final |= usage.output_tokens.is_some();
                 self.counts.replace(usage);
             }
@@ -260,6 +263,13 @@ mod tests {
             assert_ne!(changed, STREAM);
             assert_eq!(metered(&[changed.as_bytes()]), None, "{to}");
         }
+    }
+
+    #[test]
+    fn b90_a_cumulative_delta_that_shrinks_is_no_figure() {
+        assert!(metered(&[STREAM.as_bytes()]).is_some());
+        let shrinks = STREAM.replace("{\"output_tokens\":7}", "{\"output_tokens\":21}");
+        assert_eq!(metered(&[shrinks.as_bytes()]), None);
     }
 
     #[test]

@@ -214,6 +214,11 @@ impl ChatUsage {
         let (input, output) = (self.prompt_tokens_details, self.completion_tokens_details);
         input.unwrap_or_default().figures(self.prompt_tokens, self.completion_tokens, output.unwrap_or_default())
     }
+
+    /// Whether it says less than was said before: what was used cannot become unused.
+    fn shrinks(self, before: Self) -> bool {
+        self.prompt_tokens < before.prompt_tokens || self.completion_tokens < before.completion_tokens
+    }
 }
 
 /// A chunk of a stream, or a whole completion: the members that matter are the same.
@@ -249,7 +254,7 @@ struct Chunks {
     id: Option<String>,
     model: Option<String>,
     tier: Option<String>,
-    /// Some servers say it with every chunk: it is cumulative, so the last counts.
+    /// Some servers say it with every chunk: it is cumulative, so the last counts, and one that is less than another is no figure.
     usage: Option<ChatUsage>,
     done: bool,
     /// Something was no chunk of this API, or too long: the figures cannot be trusted.
@@ -275,6 +280,7 @@ impl Chunks {
         }
         self.id = self.id.take().or(chunk.id.filter(|id| !id.is_empty()));
         self.tier = chunk.service_tier.or(self.tier.take());
+        self.broken |= self.usage.zip(chunk.usage).is_some_and(|(before, now)| now.shrinks(before));
         self.usage = chunk.usage.or(self.usage);
     }
 }

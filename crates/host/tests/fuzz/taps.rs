@@ -135,13 +135,19 @@ struct Said {
     read: u32,
     written: u32,
     output: u32,
-    /// Cumulative figures before the last ones.
+    /// Cumulative figures before the last ones, none above the next.
     before: Vec<u32>,
 }
 
 fn said() -> impl Strategy<Value = Said> {
-    (any::<[u32; 4]>(), prop::collection::vec(any::<u32>(), 0..4))
-        .prop_map(|([input, read, written, output], before)| Said { input, read, written, output, before })
+    (any::<[u32; 4]>(), prop::collection::vec(any::<u32>(), 0..4)).prop_map(
+        |([input, read, written, output], mut before)| {
+            before.push(output);
+            before.sort_unstable();
+            let output = before.pop().unwrap_or(output);
+            Said { input, read, written, output, before }
+        },
+    )
 }
 
 impl Said {

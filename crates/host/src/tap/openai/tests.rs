@@ -217,6 +217,23 @@ fn b90_usage_that_comes_with_every_chunk_is_cumulative() {
 }
 
 #[test]
+fn b90_cumulative_usage_that_shrinks_is_no_figure() {
+    let said = |first: &str, last: &str| {
+        let chunk =
+            |usage: &str| format!("data: {{\"id\":\"c\",\"model\":\"gpt-5\",\"choices\":[],\"usage\":{usage}}}\n\n");
+        let mut tap = Box::new(ChatStream::default());
+        tap.feed(format!("{}{}data: [DONE]\n\n", chunk(first), chunk(last)).as_bytes());
+        tap.finish().map(|metered| (metered.usage.input, metered.usage.output))
+    };
+    let (less, more) =
+        (r#"{"prompt_tokens":10,"completion_tokens":2}"#, r#"{"prompt_tokens":10,"completion_tokens":9}"#);
+    assert_eq!(said(less, more), Some((10, 9)));
+    assert_eq!(said(more, more), Some((10, 9)));
+    assert_eq!(said(more, less), None);
+    assert_eq!(said(more, r#"{"prompt_tokens":0,"completion_tokens":0}"#), None);
+}
+
+#[test]
 fn b90_searches_are_counted_and_what_is_opened_after_them_is_not() {
     let mut answer = answered(&response_usage());
     answer["output"] = json!([

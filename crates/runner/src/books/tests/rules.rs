@@ -37,7 +37,7 @@ async fn b81_a_raise_is_checked_before_it_is_written_and_is_one_raise_by_its_id(
 
     let below = refused(two.raise("r", usd("1.5"), Some(usd("0.8"))).await.unwrap_err());
     assert_eq!(below, RaiseError::BelowMinimum { asked: usd("1.5"), minimum: usd("1.55") });
-    assert!(below.to_string().contains("the least that would is $1.55"), "{below}");
+    assert!(below.to_string().contains("ask for $1.55 or more"), "{below}");
     for low in ["1", "0", "-2"] {
         let error = refused(two.raise("r", usd(low), None).await.unwrap_err());
         assert!(matches!(error, RaiseError::BelowMinimum { minimum, .. } if minimum == usd("1.000000000001")));
