@@ -80,9 +80,12 @@ fn waits(state: &SessionState, session: &SessionKey, url: &str, lives: bool) -> 
         return format!("the session has delivered; it goes with the next: agentrun follow-up {session} --store {url}");
     }
     if lives {
-        return "its owner takes it when the turn that runs has ended".to_owned();
+        return "its owner takes it when the turn that runs has ended; if that turn delivers, a follow-up does"
+            .to_owned();
     }
-    format!("no owner lives on this machine; it is taken by: agentrun resume {session} --store {url}")
+    format!(
+        "no owner lives on this machine; it is taken by: agentrun resume {session} --store {url}, unless a turn that is taken up delivers"
+    )
 }
 
 fn told(posted: &Posted, session: &SessionKey, next: &str, as_json: bool) {
