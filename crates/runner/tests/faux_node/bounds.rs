@@ -2,21 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use agentrun_adapter::{
-    AdapterError, AdapterProfile, AdapterSession, Admission, AgentAdapter, Capabilities, Checked, CloseReport,
-    NativeHistory, NativeIdentity, Refusal, RequestBarrier, Seat, SessionPlan, Start, Turn, TurnEnd,
-};
+use agentrun_adapter::{AdapterError, Seat, Start, Turn, TurnEnd};
 use agentrun_cap::{Denied, Scope, Word};
-use agentrun_kernel::{
-    EffectKind, HarnessVersion, LedgerBody, Replay, SessionKey, SessionStore as _, SharedBatch, Spent, Survey, Usd,
-};
+use agentrun_kernel::{Built, EffectKind, LedgerBody, Replay, SessionKey, SessionStore as _, SharedBatch, Spent, Usd};
 use agentrun_runner::{EMPTY_TURNS, HarnessRunner, HostCheck, HostFault, MAX_SENDS, Node, NodeError, NodeWord};
-use agentrun_testing::faux::FauxHistory;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
+use crate::stub::{Stub, Turns};
 use crate::world::{Probe, World, books_are_quiet, calls, count, intents, ledger, node, says, step, submits, when};
 
 /// Runs a node that must end by `word`, finally, and holds that the same command says the same and does nothing.
@@ -75,57 +69,18 @@ async fn b92_a_call_of_an_unknown_tool_ends_the_node() {
 /// A harness that takes every message and goes idle without asking a model.
 struct Idle;
 
-const IDLE: AdapterProfile = AdapterProfile {
-    speaks: &[],
-    name: "idle",
-    widest: Capabilities {
-        own_ids: true,
-        drain: false,
-        fork: false,
-        steer: false,
-        restores_responses: false,
-        builtins: agentrun_kernel::Built::Neither,
-    },
-    program: None,
-};
-
 #[async_trait]
-impl AgentAdapter for Idle {
-    fn profile(&self) -> &AdapterProfile {
-        &IDLE
-    }
-    fn history(&self) -> &dyn NativeHistory {
-        &FauxHistory
-    }
-    async fn check(&self, plan: &SessionPlan, _prior: Option<&Survey>) -> Result<Checked, Refusal> {
-        let harness = HarnessVersion { name: "idle".to_owned(), version: "1".to_owned() };
-        Ok(Checked { capabilities: IDLE.widest, harness, program: None, plan: plan.clone() })
-    }
-    async fn open(&self, _admission: Admission, _seat: Seat) -> Result<Box<dyn AdapterSession>, AdapterError> {
-        Ok(Box::new(Idle))
-    }
-}
-
-#[async_trait]
-impl AdapterSession for Idle {
-    fn capabilities(&self) -> Capabilities {
-        IDLE.widest
-    }
-    fn native(&self) -> Option<NativeIdentity> {
-        None
-    }
-    fn request_barrier(&self) -> Option<Arc<dyn RequestBarrier>> {
-        None
-    }
-    async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
+impl Turns for Idle {
+    async fn turn(&self, _: &Seat, turn: Turn) -> Result<TurnEnd, AdapterError> {
         if let Start::Place(ticket) = turn.start {
             ticket.place().await.unwrap();
         }
         Ok(TurnEnd::Idle)
     }
-    async fn close(self: Box<Self>, _deadline: Duration) -> CloseReport {
-        CloseReport::default()
-    }
+}
+
+fn idle() -> Arc<Stub<Idle>> {
+    Stub::of("idle", Built::Neither, Idle)
 }
 
 #[tokio::test]
@@ -134,7 +89,7 @@ async fn b26_a_fork_on_an_adapter_that_cannot_is_refused_finally_and_nothing_is_
     let mut fork = node(Vec::new());
     fork.fork = true;
     for _ in 0..2 {
-        let runner = HarnessRunner::new(Arc::new(Idle), world.options());
+        let runner = HarnessRunner::new(idle(), world.options());
         let error = runner.run_node(fork.clone(), step()).await.unwrap_err();
         assert_eq!((error.word, error.is_final()), (NodeWord::ForkRefused, true), "{error}");
         assert_eq!(world.records().await, [], "B25: refused by check, so the session is not taken for it");
@@ -144,8 +99,7 @@ async fn b26_a_fork_on_an_adapter_that_cannot_is_refused_finally_and_nothing_is_
 #[tokio::test]
 async fn b95_turns_without_request_and_delivery_end_the_node_as_no_progress() {
     let world = World::new();
-    let error =
-        HarnessRunner::new(Arc::new(Idle), world.options()).run_node(node(Vec::new()), step()).await.unwrap_err();
+    let error = HarnessRunner::new(idle(), world.options()).run_node(node(Vec::new()), step()).await.unwrap_err();
     assert_eq!((error.word, error.is_final()), (NodeWord::NoProgress, true));
     assert_eq!(count(&world.records().await, "placed"), EMPTY_TURNS as usize);
 }

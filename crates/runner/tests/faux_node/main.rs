@@ -16,6 +16,7 @@ mod logs;
 mod prefixes;
 mod resume;
 mod runaway;
+mod stub;
 mod submit;
 mod typed;
 mod world;

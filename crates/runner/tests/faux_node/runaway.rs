@@ -2,74 +2,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use agentrun_adapter::{
-    AdapterError, AdapterErrorKind, AdapterProfile, AdapterSession, Admission, AgentAdapter, Capabilities, Checked,
-    CloseReport, ModelEndpoint, ModelPort, NativeHistory, NativeIdentity, PaidCall, Refusal, RequestBarrier, Seat,
-    SessionPlan, Start, Turn, TurnEnd,
-};
-use agentrun_kernel::{Built, EffectKind, HarnessVersion, StopLevel, Survey, Usage};
+use agentrun_adapter::{AdapterError, AdapterErrorKind, ModelEndpoint, PaidCall, Seat, Start, Turn, TurnEnd};
+use agentrun_kernel::{Built, EffectKind, StopLevel, Usage};
 use agentrun_runner::{HarnessRunner, NodeWord};
-use agentrun_testing::faux::FauxHistory;
 use async_trait::async_trait;
 
+use crate::stub::{Stub, Turns};
 use crate::world::{World, books_are_quiet, count, intents, node, step, within};
 
 /// As OpenCode on an answer whose finish it does not know: asks again at once, whatever it is answered, a refusal too.
 struct Circles(Arc<AtomicUsize>);
 
-const PROFILE: AdapterProfile = AdapterProfile {
-    speaks: &[],
-    name: "circles",
-    widest: Capabilities {
-        own_ids: true,
-        drain: false,
-        fork: false,
-        steer: false,
-        restores_responses: false,
-        builtins: Built::Neither,
-    },
-    program: None,
-};
-
 #[async_trait]
-impl AgentAdapter for Circles {
-    fn profile(&self) -> &AdapterProfile {
-        &PROFILE
-    }
-    fn history(&self) -> &dyn NativeHistory {
-        &FauxHistory
-    }
-    async fn check(&self, plan: &SessionPlan, _prior: Option<&Survey>) -> Result<Checked, Refusal> {
-        let harness = HarnessVersion { name: "circles".to_owned(), version: "1".to_owned() };
-        Ok(Checked { capabilities: PROFILE.widest, harness, program: None, plan: plan.clone() })
-    }
-    async fn open(&self, _admission: Admission, seat: Seat) -> Result<Box<dyn AdapterSession>, AdapterError> {
-        let ModelEndpoint::Direct(port) = seat.model else {
+impl Turns for Circles {
+    async fn turn(&self, seat: &Seat, turn: Turn) -> Result<TurnEnd, AdapterError> {
+        let ModelEndpoint::Direct(port) = &seat.model else {
             return Err(AdapterError::new(AdapterErrorKind::Protocol, "no port"));
         };
-        Ok(Box::new(Circling { port, refused: self.0.clone() }))
-    }
-}
-
-struct Circling {
-    port: Arc<dyn ModelPort>,
-    refused: Arc<AtomicUsize>,
-}
-
-#[async_trait]
-impl AdapterSession for Circling {
-    fn capabilities(&self) -> Capabilities {
-        PROFILE.widest
-    }
-    fn native(&self) -> Option<NativeIdentity> {
-        None
-    }
-    fn request_barrier(&self) -> Option<Arc<dyn RequestBarrier>> {
-        None
-    }
-    async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
         let Turn { start, stop, .. } = turn;
         if let Start::Place(ticket) = start {
             ticket.place().await.unwrap();
@@ -83,7 +33,7 @@ impl AdapterSession for Circling {
                 body: Arc::from(*b"{\"messages\":[]}"),
                 max_output: 10,
             };
-            match self.port.begin(call).await {
+            match port.begin(call).await {
                 Ok(paid) => {
                     let used = Usage { input: 10, output: 1, ..Usage::default() };
                     paid.finish(used, "r".to_owned(), Arc::from(*b"{}")).await.ok();
@@ -91,15 +41,12 @@ impl AdapterSession for Circling {
                 Err(refused) => {
                     assert_eq!(
                         refused.word,
-                        if self.refused.load(Ordering::SeqCst) == 0 { "request_limit" } else { "stopped" }
+                        if self.0.load(Ordering::SeqCst) == 0 { "request_limit" } else { "stopped" }
                     );
-                    self.refused.fetch_add(1, Ordering::SeqCst);
+                    self.0.fetch_add(1, Ordering::SeqCst);
                 }
             }
         }
-    }
-    async fn close(self: Box<Self>, _deadline: Duration) -> CloseReport {
-        CloseReport::default()
     }
 }
 
@@ -108,7 +55,7 @@ async fn circles(request_limit: u32) -> (String, usize) {
     let (world, refused) = (World::new(), Arc::new(AtomicUsize::new(0)));
     let mut node = node(Vec::new());
     node.request_limit = request_limit;
-    let runner = HarnessRunner::new(Arc::new(Circles(refused.clone())), world.options());
+    let runner = HarnessRunner::new(Stub::of("circles", Built::Neither, Circles(refused.clone())), world.options());
     let error = within(runner.run_node(node.clone(), step())).await.unwrap_err();
     assert_eq!((error.word, error.is_final()), (NodeWord::RequestLimit, true), "{error}");
     assert!(refused.load(Ordering::SeqCst) >= 1, "it was refused, and ended by the stop it was told of");

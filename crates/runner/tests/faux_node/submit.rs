@@ -1,84 +1,36 @@
 //! The two hard places of a submit: beside a built-in that only the harness can end, and cut before its candidate is recorded.
 
-use agentrun_adapter::{
-    AdapterError, AdapterProfile, AdapterSession, Admission, AgentAdapter, Answer, Capabilities, Checked, CloseReport,
-    NativeHistory, NativeIdentity, Observed, Refusal, RequestBarrier, Seat, SessionPlan, Start, Tail, ToolCall, Turn,
-    TurnEnd,
-};
 use std::sync::Arc;
-use std::time::Duration;
 
-use agentrun_kernel::{Body, Built, CallId, EffectKind, HarnessVersion, OutcomeEnd, Survey};
+use agentrun_adapter::{AdapterError, Answer, Observed, Seat, Start, Tail, ToolCall, Turn, TurnEnd};
+use agentrun_kernel::{Body, Built, CallId, EffectKind, OutcomeEnd};
 use agentrun_runner::HarnessRunner;
-use agentrun_testing::faux::FauxHistory;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::logs::Logs;
+use crate::stub::{Stub, Turns};
 use crate::world::{World, intents, node, outcomes, step, submits};
 
 /// A harness that submits while a built-in of its own runs, which it never says the end of.
-struct Busy(Option<Seat>);
-
-const BUSY: AdapterProfile = AdapterProfile {
-    speaks: &[],
-    name: "busy",
-    widest: Capabilities {
-        own_ids: true,
-        drain: false,
-        fork: false,
-        steer: false,
-        restores_responses: false,
-        builtins: Built::Gated,
-    },
-    program: None,
-};
-
-#[async_trait]
-impl AgentAdapter for Busy {
-    fn profile(&self) -> &AdapterProfile {
-        &BUSY
-    }
-    fn history(&self) -> &dyn NativeHistory {
-        &FauxHistory
-    }
-    async fn check(&self, plan: &SessionPlan, _prior: Option<&Survey>) -> Result<Checked, Refusal> {
-        let harness = HarnessVersion { name: "busy".to_owned(), version: "1".to_owned() };
-        Ok(Checked { capabilities: BUSY.widest, harness, program: None, plan: plan.clone() })
-    }
-    async fn open(&self, _admission: Admission, seat: Seat) -> Result<Box<dyn AdapterSession>, AdapterError> {
-        Ok(Box::new(Self(Some(seat))))
-    }
-}
+struct Busy;
 
 fn call(id: &str, tool: &str, arguments: Value) -> ToolCall {
     ToolCall { call: CallId(id.to_owned()), tool: tool.to_owned(), arguments, ordinal: 0, tail: Tail::none() }
 }
 
 #[async_trait]
-impl AdapterSession for Busy {
-    fn capabilities(&self) -> Capabilities {
-        BUSY.widest
-    }
-    fn native(&self) -> Option<NativeIdentity> {
-        None
-    }
-    fn request_barrier(&self) -> Option<Arc<dyn RequestBarrier>> {
-        None
-    }
-    async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
+impl Turns for Busy {
+    async fn turn(&self, seat: &Seat, turn: Turn) -> Result<TurnEnd, AdapterError> {
         let Start::Place(ticket) = turn.start else { panic!("nothing was placed before") };
         ticket.place().await.unwrap();
-        let tools = self.0.take().unwrap().tools;
+        let tools = &seat.tools;
         let first = tools.observe(call("b1", "Bash", json!({"command": "sleep"}))).await.unwrap();
         let second = tools.observe(call("b2", "Bash", json!({"command": "wait"}))).await.unwrap();
         assert!(matches!((&first, &second), (Observed::Run(_), Observed::Run(_))));
         let answer = tools.call(call("s1", "submit", json!({"value": {"n": 1}}))).await.unwrap();
         assert!(matches!(answer, Answer::Text { is_error: false, end_turn: true, .. }), "{answer:?}");
         Ok(TurnEnd::Idle)
-    }
-    async fn close(self: Box<Self>, _deadline: Duration) -> CloseReport {
-        CloseReport::default()
     }
 }
 
@@ -87,7 +39,7 @@ async fn f20_a_submit_beside_open_built_ins_delivers_and_they_end_interrupted_wi
     let world = World::new();
     let mut busy = node(Vec::new());
     busy.builtins = vec!["Bash".to_owned()];
-    let runner = HarnessRunner::new(Arc::new(Busy(None)), world.options());
+    let runner = HarnessRunner::new(Stub::of("busy", Built::Gated, Busy), world.options());
     let delivered = runner.run_node(busy, step()).await.unwrap();
     assert_eq!(delivered.value, json!({"n": 1}));
     let records = world.records().await;
