@@ -1,18 +1,14 @@
 //! `agentrun cap`: what a run may spend, what counts against it, and a raise. A raise goes to the run's ledger, so it fences nobody: a live
 //! run sees it at its next step, a parked one when it is resumed.
 
-use agentrun_cap::{Books, check_raise};
-use agentrun_kernel::{
-    AppendError, End, LogKey, RunId, Seq, SessionKey, SessionState, SharedBatch, SharedLog, Store, Usd,
-};
+use agentrun_kernel::{End, RunId, Seq, SessionKey, SessionState, Store, Usd};
+use agentrun_runner::{LedgerError, RunLedger};
 use serde_json::json;
 
 use crate::args::CapArgs;
 use crate::exit::{Exit, Failure};
 use crate::{output, stores};
 
-/// Tries at a ledger that a live run keeps appending to.
-const TRIES: u32 = 100;
 /// Sessions of one page.
 const PAGE: usize = 256;
 
@@ -80,18 +76,11 @@ fn waiting(state: &SessionState) -> Option<Usd> {
 }
 
 async fn raise(store: &Store, run: &RunId, id: &str, cap: Usd, needed: Option<Usd>) -> Result<(), Failure> {
-    let log = SharedLog::Ledger(run.clone());
-    for _ in 0..TRIES {
-        let books: Books = stores::books(store, run).await?;
-        let checked =
-            check_raise(&books, id, cap, needed).map_err(|error| Failure::usage(format!("run `{run}`: {error}")))?;
-        // The same raise again is the same raise.
-        let Some(record) = checked else { return Ok(()) };
-        match store.append_at(&log, books.seq(), SharedBatch::Ledger(vec![record])).await {
-            Ok(_) => return Ok(()),
-            Err(AppendError::Conflict { .. }) => {}
-            Err(error) => return Err(Failure::again(format!("{}: {error}", LogKey::from(log)))),
-        }
-    }
-    Err(Failure::again(format!("the ledger of run `{run}` is too busy; try again")))
+    let ledger = RunLedger::existing(store.clone(), run).await.map_err(|error| stores::of_ledger(run, error))?;
+    ledger.raise(id, cap, needed).await.map_err(|error| match error {
+        LedgerError::Raise(error) => Failure::usage(format!("run `{run}`: {error}")),
+        LedgerError::Busy => Failure::again(format!("the ledger of run `{run}` is too busy; try again")),
+        error @ (LedgerError::Store(_) | LedgerError::Fault(_)) => stores::of_ledger(run, error),
+        error => Failure::again(format!("the ledger of run `{run}`: {error}")),
+    })
 }

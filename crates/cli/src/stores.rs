@@ -72,13 +72,18 @@ pub(crate) async fn session(
 
 /// A run's money, as its ledger says now; empty for a run that has none.
 pub(crate) async fn books(store: &Store, run: &RunId) -> Result<Books, Failure> {
-    read_books(&**store, run).await.map_err(|error| match error {
+    read_books(&**store, run).await.map_err(|error| of_ledger(run, error))
+}
+
+/// Why a run's ledger cannot be read.
+pub(crate) fn of_ledger(run: &RunId, error: LedgerError) -> Failure {
+    match error {
         LedgerError::Store(error) => Failure::store(&error),
         LedgerError::Fault(fault) => {
             Failure::refused(format!("{}: {fault}", LogKey::from(SharedLog::Ledger(run.clone()))))
         }
         other => Failure::internal(other.to_string()),
-    })
+    }
 }
 
 /// The cap a run began with; `None` for a run without one, or without a ledger.

@@ -131,8 +131,11 @@ impl RunLedger {
         Ok(ledger)
     }
 
-    /// The ledger of `run` as it is. None is begun: a settle must not decide what a new run may spend.
-    pub(crate) async fn existing(store: Store, run: &RunId) -> Result<Self, LedgerError> {
+    /// The ledger of `run` as it is. None is begun: neither a settle nor a raise decides what a new run may spend.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] and [`LedgerError::Fault`] when it cannot be read.
+    pub async fn existing(store: Store, run: &RunId) -> Result<Self, LedgerError> {
         let books = Mutex::new(read_books(&*store, run).await?);
         Ok(Self {
             store,
