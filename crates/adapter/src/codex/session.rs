@@ -247,7 +247,7 @@ impl AdapterSession for CodexSession {
     }
 
     async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
-        let Turn { start, stop, recovery_note } = turn;
+        let Turn { start, stop, recovery_note, words: _ } = turn;
         self.rollout.expect_message(match &start {
             Start::Place(ticket) => ticket.id().as_str(),
             Start::Again(message) | Start::Continue(message) => message.id.as_str(),
