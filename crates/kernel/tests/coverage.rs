@@ -298,13 +298,14 @@ const UNWRITTEN: &[Pair] = &[
     // What was retracted is not retracted again, nor what was sent.
     (At::Fresh, "withdrawn"),
     (At::Idle, "withdrawn"),
-    // A message waits until what its turn would find open is ended; a follow-up too.
-    (At::Undecided, "placed"),
+    // A follow-up waits until what its turn would find open is ended.
     (At::Closing, "intent"),
     (At::Adrift, "settled"),
     // The candidate is decided before its turn is settled, the follow-up's outcome comes before its settle.
     (At::Undecided, "settled"),
     (At::FollowUp, "settled"),
+    // Words are steered into the node's own turns alone.
+    (At::Later, "placed"),
     // Nothing is asked of the gate any more.
     (At::Failed, "parked"),
 ];
