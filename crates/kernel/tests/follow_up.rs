@@ -182,10 +182,10 @@ fn b30_its_message_carries_prompts_that_wait_and_no_reminder() {
         .and(submission("nudge", Source::Nudge))
         .and(asked());
     let waiting =
-        Carry { unsent: vec![words("node"), words("said")], fresh: vec![own()], replaces: vec![message("m")] };
+        Carry { unsent: vec![words("node")], fresh: vec![words("said"), own()], replaces: vec![message("m")] };
     assert_eq!(carry(&log), waiting);
     // Behind a delivery the node's own words have nothing left to ask for, and none of them may open a turn.
-    let waiting = Carry { unsent: vec![words("said")], fresh: vec![own()], replaces: vec![] };
+    let waiting = Carry { unsent: vec![], fresh: vec![words("said"), own()], replaces: vec![] };
     assert_eq!(carry(&log.and(delivered())), waiting);
 }
 

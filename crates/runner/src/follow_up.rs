@@ -185,9 +185,11 @@ fn told(step: &Step, ask: &FollowUp, state: &SessionState, outcome: &Outcome, fr
 /// Whether all that the message must hold fits: refused here, since what was accepted must be placed.
 fn carried(step: &Step, state: &SessionState, ask: &FollowUp) -> Result<(), NodeError> {
     let key = EffectKey::of_follow_up(&ask.name);
-    let waiting = state.follow_up_carry(&SubmissionId::of_follow_up(&key)).unsent;
+    let waiting = state.follow_up_carry(&SubmissionId::of_follow_up(&key));
     let bytes: usize = waiting
+        .unsent
         .iter()
+        .chain(&waiting.fresh)
         .filter_map(|id| state.submission(id))
         .map(|accepted| accepted.submission.text.len())
         .sum::<usize>()

@@ -114,7 +114,8 @@ impl SessionState {
             .collect()
     }
 
-    /// What a follow-up's message holds: words that wait, behind the notice, then its own prompt. The runner's reminders wait for a turn of
+    /// What a follow-up's message holds: words that did not reach the model, behind the notice, words that were sent since, then its own
+    /// prompt. The runner's reminders wait for a turn of
     /// the node's, and after a delivery so do the node's own words: they have nothing left to ask for.
     #[must_use]
     pub fn follow_up_carry(&self, own: &SubmissionId) -> Carry {
@@ -123,15 +124,19 @@ impl SessionState {
             Source::Node => self.delivered.is_none(),
             Source::Nudge | Source::Recovery | Source::FollowUp(_) => false,
         };
-        let waits: Vec<_> = self
+        let (mut unsent, mut fresh, mut replaces) = (Vec::new(), Vec::new(), Vec::new());
+        let waits = self
             .submissions()
             .filter(|accepted| !accepted.withdrawn && (accepted.unsent || accepted.message.is_none()))
-            .filter(|accepted| prompt(&accepted.submission.source))
-            .collect();
-        let mut replaces: Vec<_> = waits.iter().filter_map(|accepted| accepted.message.clone()).collect();
+            .filter(|accepted| prompt(&accepted.submission.source));
+        for accepted in waits {
+            let sent_since = accepted.submission.source == Source::Person && !accepted.unsent;
+            (if sent_since { &mut fresh } else { &mut unsent }).push(accepted.submission.id.clone());
+            replaces.extend(accepted.message.clone());
+        }
         replaces.dedup();
-        let unsent = waits.iter().map(|accepted| accepted.submission.id.clone()).collect();
-        Carry { unsent, fresh: vec![own.clone()], replaces }
+        fresh.push(own.clone());
+        Carry { unsent, fresh, replaces }
     }
 
     /// What else the open messages of a follow-up carry, if the history lacks them: not its own prompt, and nothing withdrawn.

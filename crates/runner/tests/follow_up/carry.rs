@@ -13,7 +13,7 @@ use agentrun_testing::faux::FauxHistory;
 use async_trait::async_trait;
 use serde_json::json;
 
-use crate::stage::{answered, ask, follow, messages, said, script, why};
+use crate::stage::{answered, ask, follow, messages, said, script, unsent, why};
 use crate::world::{node, says, when};
 
 const NOTICE: &str = "did not reach you";
@@ -22,6 +22,7 @@ const NOTICE: &str = "did not reach you";
 async fn b30_b31_b32_the_follow_ups_message_begins_with_the_words_that_wait() {
     let world = answered(&node(Vec::new())).await;
     said(&world, "p1", "Mind the units.").await;
+    unsent(&world, "p1").await;
     said(&world, "p2", "And the sign.").await;
     let runner = world.runner(json!([when(json!({"contains": "Mind the units."}), says("I do. It is prime."))]));
     let followed = follow(&runner, why()).await.unwrap();
@@ -30,7 +31,7 @@ async fn b30_b31_b32_the_follow_ups_message_begins_with_the_words_that_wait() {
     let text = messages(&records).last().unwrap().clone();
     let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words} in {text}"));
     let order = [NOTICE, "Mind the units.", "And the sign.", "Why?"].map(at);
-    assert!(order.is_sorted(), "{text}");
+    assert!(order.is_sorted(), "what was cut comes first, then what was sent since: {text}");
     assert_eq!(text.matches(NOTICE).count(), 1, "B31: one notice");
     let Some(Body::Placed(placed)) =
         records.iter().rev().map(|record| &record.body).find(|body| body.kind() == "placed")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentrun_kernel::{
-    Batch, Body, EffectKey, EffectKind, FollowUpName, Outcome, Record, SessionStore as _, Source, Submission,
+    Batch, Body, EffectKey, EffectKind, FollowUpName, Outcome, Record, SessionStore as _, Settled, Source, Submission,
     SubmissionId, Usd,
 };
 use agentrun_runner::{FollowUp, FollowUpError, FollowedUp, HarnessRunner, Node};
@@ -84,6 +84,13 @@ pub(crate) async fn said(world: &World, id: &str, words: &str) {
     let mut writer = world.store.open(&key(), None).await.unwrap();
     let submission = Submission::new(SubmissionId(id.to_owned()), Source::Person, words);
     writer.append(Batch::of([Body::Submission(submission)]), None).await.unwrap();
+}
+
+/// A settle finds the words not taken.
+pub(crate) async fn unsent(world: &World, id: &str) {
+    let mut writer = world.store.open(&key(), None).await.unwrap();
+    let settled = Settled { turn: None, unsent: vec![SubmissionId(id.to_owned())] };
+    writer.append(Batch::of([Body::Settled(settled)]), None).await.unwrap();
 }
 
 pub(crate) fn of_follow_up(records: &[Record]) -> Vec<&Outcome> {
