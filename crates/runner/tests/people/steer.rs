@@ -1,6 +1,6 @@
 //! People's words in a turn that runs, on a harness that takes them there.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agentrun_kernel::{FollowUpName, Replay, Seq};
 use agentrun_runner::{FollowUp, HarnessRunner, What, subscribe};
