@@ -16,6 +16,8 @@ pub(super) enum Line {
     TurnStarted { turn: String },
     /// A turn ended; how is in its status.
     TurnCompleted(TurnEnded),
+    /// The program wrote down a message of a person's, under this id of ours.
+    Took { message: String },
     /// Text as the model says it.
     Delta(String),
     /// Something on which nothing rests.
@@ -141,9 +143,15 @@ fn told(method: String, mut params: Value) -> Line {
     struct Begun {
         id: String,
     }
+    // Which item it is; the rest of it may be long.
+    fn took(params: &Value) -> Option<String> {
+        let item = params.get("item").filter(|item| item.get("type").is_some_and(|kind| kind == "userMessage"))?;
+        item.get("clientId")?.as_str().map(str::to_owned)
+    }
     let line = match method.as_str() {
         "turn/started" => part::<Begun>(&mut params, "turn").map(|turn| Line::TurnStarted { turn: turn.id }),
         "turn/completed" => part(&mut params, "turn").map(Line::TurnCompleted),
+        "item/completed" => Ok(took(&params).map_or(Line::Other, |message| Line::Took { message })),
         "item/agentMessage/delta" => Ok(part(&mut params, "delta").map_or(Line::Other, Line::Delta)),
         _ => Ok(Line::Other),
     };
