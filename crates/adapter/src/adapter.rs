@@ -63,7 +63,7 @@ pub struct Capabilities {
     pub drain: bool,
     /// A session can start from another's context.
     pub fork: bool,
-    /// It takes words while a turn runs.
+    /// It takes words while a turn runs: see [`Words`](crate::Words).
     pub steer: bool,
     /// A response that was recorded and never reached its history can be written back.
     pub restores_responses: bool,

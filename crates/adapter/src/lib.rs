@@ -24,5 +24,5 @@ pub use native::{HistoryError, NativeFiles, NativeHistory, RecordedFiles};
 pub use seat::{
     Deltas, Dirs, ModelApi, ModelEndpoint, ModelPort, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat,
 };
-pub use session::{AdapterSession, CloseReport, NativeIdentity, Start, Turn, TurnEnd};
+pub use session::{AdapterSession, CloseReport, NativeIdentity, Start, Turn, TurnEnd, Words};
 pub use tools::{Answer, Observed, ToolCall, ToolHost, ToolSpec};

@@ -1,9 +1,10 @@
 //! A running session of a harness, turn by turn.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{Message, PlaceTicket, StopLevel, StopSignal};
+use agentrun_kernel::{Message, PlaceTicket, Restart, StopLevel, StopSignal};
 use async_trait::async_trait;
 
 use crate::adapter::Capabilities;
@@ -44,6 +45,29 @@ pub struct Turn {
     pub stop: StopSignal,
     /// What a resumed harness is told of the interruption; empty when there was none.
     pub recovery_note: String,
+    /// People's words while it runs; `None` where the turn takes none.
+    pub words: Option<Box<dyn Words>>,
+}
+
+/// People's words for a turn that runs, a message at a time. Given to sessions that can be steered.
+///
+/// An adapter asks while the turn runs and nothing ends it: no stop, no accepted submit. A message that was placed MUST end up in the
+/// harness's history under its id, in this turn, or be out of the harness's hands when the turn ends: the runner then says by the recorded
+/// history what was taken, and the rest begins the next message.
+#[async_trait]
+pub trait Words: Send + fmt::Debug {
+    /// Waits for the next message. Its words come through the ticket, which records them as placed into the open turn first; refused as
+    /// illegal, the turn was ended in the same moment and the words stay for a later one.
+    ///
+    /// Ask again once the message before it, and the one that opened the turn, stand in the harness's history: then a crash finds at most
+    /// one on its way, and that is placed again under its id.
+    ///
+    /// Waits for ever when nobody sends, and once the session is told to stop. Cancel safe: words that were not handed out stay in the
+    /// session.
+    ///
+    /// # Errors
+    /// [`Restart`]: the session is no longer this process's.
+    async fn next(&mut self) -> Result<PlaceTicket, Restart>;
 }
 
 /// What a turn starts with.
@@ -51,9 +75,10 @@ pub struct Turn {
 pub enum Start {
     /// A new message.
     Place(PlaceTicket),
-    /// The turn is open and its message was placed but not taken: the same message under the same id.
+    /// The turn is open and a message of it was placed but not taken: the same message under the same id. It is the one that opened the
+    /// turn, or words steered into it; those come behind what the history holds of the turn.
     Again(Message),
-    /// The turn is open and its message was taken: nothing is placed.
+    /// The turn is open and its messages were taken: nothing is placed. This is the one that opened it.
     Continue(Message),
 }
 

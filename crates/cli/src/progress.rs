@@ -90,6 +90,7 @@ fn plain(what: &What) -> Option<String> {
     Some(match what {
         What::Opened { epoch } => format!("opened, epoch {epoch}"),
         What::TurnStart { turn } => format!("turn {turn}"),
+        What::Steered { turn } => format!("words sent into turn {turn}"),
         What::ToolStart { tool, .. } => format!("{tool} …"),
         What::ToolEnd { tool, end, .. } => format!("{tool}: {}", end_word(*end)),
         What::RequestStart { .. } | What::TurnEnd { .. } => return None,

@@ -142,13 +142,16 @@ fn tries(state: &SessionState) -> Vec<Body> {
         bodies.push(submission(id.as_str(), Source::Person));
         bodies.push(Body::Withdrawn(Withdrawn { ids: vec![id.clone()], why: "tried".to_owned() }));
         bodies.push(Body::Settled(Settled { turn: None, unsent: vec![id.clone()] }));
-        bodies.push(Body::Placed(agentrun_kernel::Placed {
-            message: message(fresh),
-            turn: turn(fresh),
-            carries: vec![id],
-            replaces: accepted.message.clone().into_iter().collect(),
-            text: "tried".into(),
-        }));
+        let open = state.open_turn.as_ref().map(|turn| turn.id.clone());
+        for in_turn in [Some(turn(fresh)), open].into_iter().flatten() {
+            bodies.push(Body::Placed(agentrun_kernel::Placed {
+                message: message(fresh),
+                replaces: accepted.message.clone().filter(|_| in_turn == turn(fresh)).into_iter().collect(),
+                turn: in_turn,
+                carries: vec![id.clone()],
+                text: "tried".into(),
+            }));
+        }
     }
     bodies.push(Body::Withdrawn(Withdrawn { ids: vec![words("nobody")], why: "tried".to_owned() }));
     bodies.push(common::placed(fresh, fresh, &["nobody"], &[]));

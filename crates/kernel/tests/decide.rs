@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use agentrun_kernel::{
     Body, CallId, Carry, Decision, EffectKey, EffectKind, NOT_RUN, OutcomeEnd, Repair, Replay, SAFE_OPENS, Seq, Source,
-    Survey, Today, TurnEndHow, decide,
+    Survey, Today, TurnEndHow, decide, steered_in_vain, turn_end as end_of_turn,
 };
 use common::recovery::{done, native_call};
 use common::{
@@ -103,7 +103,7 @@ fn f33_the_rows_are_taken_in_their_order() {
     survey.open_calls.clear();
     assert!(matches!(asked(&log, &survey), Decision::Continue(placed) if placed.message == message("m")));
     survey.ended = true;
-    assert_eq!(asked(&log, &survey), Decision::EndTurn { turn: turn("t"), how: TurnEndHow::Done });
+    assert_eq!(asked(&log, &survey), Decision::EndTurn { turn: turn("t"), how: TurnEndHow::Done, unsent: vec![] });
     let log = log.and(turn_end("t", TurnEndHow::Done));
     assert_eq!(
         asked(&log, &survey),
@@ -111,6 +111,45 @@ fn f33_the_rows_are_taken_in_their_order() {
     );
     let log = log.and(placed("m2", "t2", &["said"], &[])).and(turn_end("t2", TurnEndHow::Done));
     assert_eq!(asked(&log, &survey), Decision::Idle);
+}
+
+/// A turn with a person's words steered into it.
+fn steered() -> Log {
+    Log::in_turn().and(submission("said", Source::Person)).and(placed("m2", "t", &["said"], &[]))
+}
+
+#[test]
+fn m33_words_steered_into_a_turn_are_placed_again_behind_what_it_did_and_open_no_turn() {
+    let log = steered().begun("a", EffectKind::Tool, Replay::Safe).ended("a", OutcomeEnd::Ok).reopened();
+    let state = log.state();
+    assert_eq!((state.turns, state.open_turn.as_ref().map(|turn| &turn.message)), (1, Some(&message("m"))));
+    let mut survey = Survey { open_calls: vec![native_call("a")], ..taken() };
+    assert!(matches!(decision(&log, &survey), Decision::Repair(_)), "the words come behind the result");
+    survey.open_calls.clear();
+    assert!(matches!(decision(&log, &survey), Decision::PlaceAgain(placed) if placed.message == message("m2")));
+    // Also where the harness came to its end without them.
+    survey.ended = true;
+    assert!(matches!(decision(&log, &survey), Decision::PlaceAgain(placed) if placed.message == message("m2")));
+    let no_ids = Today { own_ids: false, ..TODAY };
+    let carried = Decision::CarryOn { turn: turn("t"), unsent: vec![words("said")] };
+    assert_eq!(decide(&state, &survey, no_ids), carried);
+    survey.taken.push(message("m2"));
+    let done = Decision::EndTurn { turn: turn("t"), how: TurnEndHow::Done, unsent: vec![] };
+    assert_eq!(decision(&log, &survey), done);
+    survey.ended = false;
+    assert!(matches!(decision(&log, &survey), Decision::Continue(placed) if placed.message == message("m")));
+}
+
+#[test]
+fn m33_what_a_turn_ends_without_begins_the_next_message_and_stands_for_the_one_it_was_in() {
+    let log = steered();
+    let in_vain = steered_in_vain(&log.state(), &taken());
+    assert_eq!(in_vain, [words("said")]);
+    let log = end_of_turn(turn("t"), TurnEndHow::Done, in_vain).bodies.into_iter().fold(log, Log::and);
+    let carry = Carry { unsent: vec![words("said")], fresh: vec![], replaces: vec![message("m2")] };
+    assert_eq!(decision(&log, &Survey { ended: true, ..taken() }), Decision::Place(carry));
+    let both = Survey { taken: vec![message("m"), message("m2")], ..taken() };
+    assert_eq!(steered_in_vain(&steered().state(), &both), []);
 }
 
 #[test]

@@ -87,12 +87,26 @@ fn b34_b35_b36_unsent_is_what_the_history_lacks_and_what_was_never_placed() {
 
 #[test]
 fn b28_a_turn_that_is_over_by_its_history_or_its_delivery_ends_as_done() {
-    let done = Decision::EndTurn { turn: turn("t"), how: TurnEndHow::Done };
+    let done = Decision::EndTurn { turn: turn("t"), how: TurnEndHow::Done, unsent: vec![] };
     let ended = Survey { ended: true, ..taken() };
     assert_eq!(settle(&Log::in_turn().reopened().state(), &ended), done);
     let log = Log::in_turn().and(delivered()).reopened();
     assert_eq!(settle(&log.state(), &taken()), Decision::Repair(vec![Repair::EndTurn]));
     assert_eq!(settle(&log.state(), &ended), done);
+}
+
+#[test]
+fn m33_b34_words_steered_into_a_settled_turn_and_not_taken_stay_unsent() {
+    let steered = Log::in_turn().and(submission("said", Source::Person)).and(placed("m2", "t", &["said"], &[]));
+    let log = steered.clone().reopened();
+    let both = Survey { taken: vec![message("m"), message("m2")], ..taken() };
+    assert_eq!(settle(&log.state(), &taken()), Decision::CarryOn { turn: turn("t"), unsent: vec![words("said")] });
+    assert_eq!(settle(&log.state(), &both), Decision::CarryOn { turn: turn("t"), unsent: vec![] });
+    let ends = |unsent| Decision::EndTurn { turn: turn("t"), how: TurnEndHow::Done, unsent };
+    let ended = Survey { ended: true, ..taken() };
+    assert_eq!(settle(&log.state(), &ended), ends(vec![words("said")]));
+    assert_eq!(settle(&steered.and(delivered()).reopened().state(), &ended), ends(vec![words("said")]));
+    assert_eq!(settle(&log.state(), &Survey { ended: true, ..both }), ends(vec![]));
 }
 
 #[test]

@@ -55,6 +55,11 @@ fn mutants(invariant: Invariant) -> Vec<Log> {
             ended().and(submission("w", Source::Person)).and(placed("m2", "t", &["w"], &[])),
             ended().and(submission("w", Source::Person)).and(placed("m", "t2", &["w"], &[])),
             Log::in_turn().and(settled("t", &["node"])).and(placed("m", "t2", &["node"], &["m"])),
+            // Into the open turn go people's words alone, under an id of their own, and they stand for nothing else.
+            Log::in_turn().and(submission("w", Source::Nudge)).and(placed("m2", "t", &["w"], &[])),
+            Log::in_turn().and(submission("w", Source::Person)).and(placed("m", "t", &["w"], &[])),
+            Log::in_turn().and(submission("w", Source::Person)).and(placed("m2", "t", &["w"], &["m"])),
+            Log::in_turn().and(placed("m2", "t", &[], &[])),
             ended().and(turn_end("t", TurnEndHow::Done)),
             Log::in_turn().and(turn_end("other", TurnEndHow::Done)),
             ended().and(settled("t", &[])),
@@ -68,6 +73,7 @@ fn mutants(invariant: Invariant) -> Vec<Log> {
             done().and(tool("a")),
             done().begun("a", Request, Replay::Never),
             done().and(submission("w", Source::Nudge)).and(placed("m2", "t2", &["w"], &[])),
+            Log::in_turn().and(delivered()).and(submission("w", Source::Person)).and(placed("m2", "t", &["w"], &[])),
             done().and(candidate(1, "a")),
             Log::in_turn().and(delivered()).and(candidate(1, "a")),
             done()

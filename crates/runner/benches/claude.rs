@@ -292,7 +292,7 @@ impl Bench {
         let mut session = adapter.open(admission, seat).await.unwrap();
         let stop = StopRaiser::new();
         let note = if prior.is_empty() { String::new() } else { "The session goes on.".to_owned() };
-        let turn = Turn { start, stop: stop.signal(), recovery_note: note };
+        let turn = Turn { start, stop: stop.signal(), recovery_note: note, words: None };
         let first = async {
             model.wait_for_requests(asked + 1).await.unwrap();
             began.elapsed()

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use agentrun_adapter::process::{Epochs, Marker, sweep};
 use agentrun_adapter::{
-    AdapterSession, Admission, Journal, ModelEndpoint, RecordedFiles, Seat, Start, Turn, TurnEnd, admit,
+    AdapterSession, Admission, Journal, ModelEndpoint, RecordedFiles, Seat, Start, Turn, TurnEnd, Words, admit,
 };
 use agentrun_cap::park_of;
 use agentrun_host::KeyGuard;
 use agentrun_kernel::{
-    Batch, Body, Drive, Epoch, LogKey, OpenError, Owned, Parked, PlanDigests, Record, SessionState, SessionTask,
-    SessionWriter, Source, StopLevel, StopRaiser, Store, TurnEndHow, Why, crossing, read_all, validate,
+    Body, Drive, Epoch, LogKey, OpenError, Owned, Parked, PlanDigests, Record, SessionState, SessionTask,
+    SessionWriter, Source, StopLevel, StopRaiser, Store, TurnEndHow, Why, crossing, read_all, turn_end, validate,
 };
 
 use crate::binding::{check_binding, plan, plan_digests, record_opening};
@@ -35,6 +35,7 @@ use crate::node::{EMPTY_TURNS, MAX_SENDS, Node, Step};
 use crate::presence::Presence;
 use crate::recover::{Next, Recovery, RecoveryError, submit_once};
 use crate::runner::{Delivered, HarnessRunner, ModelProvider, provider_api};
+use crate::steer::{Steering, in_vain};
 
 /// How long a harness may take to end by itself after its last turn.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -425,7 +426,8 @@ impl<'a> Attempt<'a> {
         recovery_note: String,
     ) -> Result<Option<Start>, NodeError> {
         let scope = self.gate.open_turn();
-        let end = session.run_turn(Turn { start, stop: self.stop.signal(), recovery_note }).await;
+        let words = self.words(session.capabilities().steer).await?;
+        let end = session.run_turn(Turn { start, stop: self.stop.signal(), recovery_note, words }).await;
         drop(scope);
         // A newer owner's sweep ends our harness before our own watch tells us of the fence, and a fenced owner waits for nothing.
         if !matches!(end, Ok(TurnEnd::Idle)) && self.taken().await {
@@ -444,6 +446,15 @@ impl<'a> Attempt<'a> {
             Err(error) => return Err(self.harness(&error)),
         }
         self.after_turn().await
+    }
+
+    /// People's words for a turn, where the session can be steered.
+    async fn words(&self, can: bool) -> Result<Option<Box<dyn Words>>, NodeError> {
+        if !can {
+            return Ok(None);
+        }
+        let steering = Steering::new(&self.runner.options.store, &self.drive, self.stop.signal()).await;
+        Ok(Some(Box::new(steering.map_err(|error| storage(&self.step, &error))?)))
     }
 
     /// Bounds a call or a request ran into, and the reasons that outrank what the harness says of its end.
@@ -556,7 +567,9 @@ impl<'a> Attempt<'a> {
         let open = self.drive.with_state(|state| state.open_turn.as_ref().map(|turn| turn.id.clone()));
         let Some(turn) = open else { return Ok(()) };
         self.end_builtins().await?;
-        let appended = self.drive.append(Batch::of([Body::TurnEnd { turn, how }]), None).await;
+        let unsent = in_vain(&*self.runner.adapter, &self.runner.options.store, &self.drive).await;
+        let unsent = unsent.map_err(|error| of_recovery(&self.step, error))?;
+        let appended = self.drive.append(turn_end(turn, how, unsent), None).await;
         appended.map(drop).map_err(|error| of_drive(&self.step, &error))
     }
 

@@ -29,8 +29,13 @@ pub enum What {
         /// Its epoch.
         epoch: u64,
     },
-    /// A message was placed.
+    /// A message was placed and opened a turn.
     TurnStart {
+        /// The nth of the session.
+        turn: u32,
+    },
+    /// People's words were placed into the turn that runs.
+    Steered {
         /// The nth of the session.
         turn: u32,
     },
@@ -125,9 +130,11 @@ impl Publisher {
 
     /// The event of the next record, if it is one a host is told of.
     pub(crate) fn publish(&mut self, record: &Record) -> Option<Event> {
+        let open = self.state.open_turn.as_ref().map(|turn| turn.id.clone());
         self.state.apply(record);
         let what = match &record.body {
             Body::Opened(_) => What::Opened { epoch: record.epoch.0 },
+            Body::Placed(placed) if open.as_ref() == Some(&placed.turn) => What::Steered { turn: self.state.turns },
             Body::Placed(_) => What::TurnStart { turn: self.state.turns },
             Body::TurnEnd { how, .. } => What::TurnEnd { how: *how },
             Body::Intent(intent) => match intent.effect {

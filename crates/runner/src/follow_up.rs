@@ -274,6 +274,8 @@ impl Attempt<'_> {
                 start: Start::Place(self.drive.ticket(message)),
                 stop: self.stop.signal(),
                 recovery_note: if cut_before { RECOVERY_NOTE.to_owned() } else { String::new() },
+                // It is the host's: what people send meanwhile waits for the next message.
+                words: None,
             })
             .await;
         drop(scope);

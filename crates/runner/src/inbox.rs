@@ -10,7 +10,8 @@ use std::collections::HashMap;
 
 use agentrun_kernel::{
     AppendError, Batch, Body, Drive, DriveError, InboxBody, LogKey, Record, Refused, Seq, SessionKey, SessionState,
-    SharedAppend, SharedBatch, SharedLog, Source, Store, StoreError, Submission, SubmissionId, crossing, read_all,
+    SharedAppend, SharedBatch, SharedLog, Source, Store, StoreError, Submission, SubmissionId, Watch, crossing,
+    read_all,
 };
 
 use crate::carry::CARRIED_BYTES;
@@ -208,6 +209,11 @@ async fn write(
 
 fn log(session: &SessionKey) -> SharedLog {
     SharedLog::Inbox(session.clone())
+}
+
+/// Follows the session's inbox.
+pub(crate) async fn watch(store: &Store, session: &SessionKey) -> Result<Watch, StoreError> {
+    store.watch(&LogKey::Shared(log(session))).await
 }
 
 /// Takes what waits into the session, in the order it was sent, as much as fits one message. Answers how many there were; a message that is

@@ -27,6 +27,7 @@ pub mod recovery;
 mod runaway;
 mod runner;
 mod settle;
+mod steer;
 mod subscribe;
 mod typed;
 

@@ -4,7 +4,7 @@
 use agentrun_adapter::{AgentAdapter, HistoryError, RecordedFiles, Start};
 use agentrun_kernel::{
     Batch, Body, Decision, Drive, DriveError, EffectKey, Message, MessageId, Settled, Source, Store, StoreError,
-    Submission, SubmissionId, Survey, Today, TurnId, decide,
+    Submission, SubmissionId, Survey, Today, TurnId, decide, turn_end,
 };
 
 use crate::books::{LedgerError, RunLedger};
@@ -94,7 +94,9 @@ impl Recovery<'_> {
                     self.hand().repair(&want).await?;
                     survey = self.adapter.history().survey(self.files)?;
                 }
-                Decision::EndTurn { turn, how } => self.append(Body::TurnEnd { turn, how }).await?,
+                Decision::EndTurn { turn, how, unsent } => {
+                    self.drive.append(turn_end(turn, how, unsent), None).await?;
+                }
                 Decision::CarryOn { turn, unsent } => {
                     self.append(Body::Settled(Settled { turn: Some(turn), unsent })).await?
                 }

@@ -10,7 +10,7 @@ use agentrun_adapter::{AgentAdapter, NativeHistory, RecordedFiles};
 use agentrun_kernel::{
     Batch, Begun, Body, Candidate, Decision, Drive, EffectKey, Failed, LogKey, OpenError, Opened, Outcome, OutcomeEnd,
     Owned, Record, Repair, RunId, SessionKey, SessionState, SessionTask, Settled, Store, SubmissionId, Survey,
-    TurnEndHow, TurnId, UNDECIDED, Verdict, Withdrawn, is_quiet, planted, read_all, settle, validate,
+    TurnEndHow, TurnId, UNDECIDED, Verdict, Withdrawn, is_quiet, planted, read_all, settle, turn_end, validate,
 };
 
 use crate::attempt::{RACES, SWEEP};
@@ -223,7 +223,9 @@ impl Hand<'_> {
                     self.repair(&want).await?;
                     survey = self.history.survey(self.files)?;
                 }
-                Decision::EndTurn { turn, how } => self.append(Body::TurnEnd { turn, how }).await?,
+                Decision::EndTurn { turn, how, unsent } => {
+                    self.drive.append(turn_end(turn, how, unsent), None).await?;
+                }
                 Decision::CarryOn { turn, unsent } => {
                     self.append(Body::Settled(Settled { turn: Some(turn), unsent })).await?
                 }

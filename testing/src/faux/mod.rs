@@ -33,7 +33,7 @@ pub use history::FauxHistory;
 use played::Played;
 use session::FauxSession;
 
-/// All a faux session can do.
+/// What a faux session can do; see [`FauxAdapter::steered`] for the rest.
 const CAPABILITIES: Capabilities = Capabilities {
     own_ids: true,
     drain: true,
@@ -53,6 +53,7 @@ pub type Told = Arc<dyn Fn(&Conversation) + Send + Sync>;
 pub struct FauxAdapter {
     played: Arc<Mutex<Played>>,
     told: Option<Told>,
+    profile: AdapterProfile,
     capabilities: Capabilities,
 }
 
@@ -66,7 +67,16 @@ impl FauxAdapter {
     /// An adapter that plays `script`, none of it served yet. Clones play on in the same script.
     #[must_use]
     pub fn new(script: Script) -> Self {
-        Self { played: Arc::new(Mutex::new(Played::new(script))), told: None, capabilities: CAPABILITIES }
+        let played = Arc::new(Mutex::new(Played::new(script)));
+        Self { played, told: None, profile: PROFILE, capabilities: CAPABILITIES }
+    }
+
+    /// The same as a harness that takes people's words while its calls run: they stand behind the results.
+    #[must_use]
+    pub fn steered(mut self) -> Self {
+        self.capabilities.steer = true;
+        self.profile.widest.steer = true;
+        self
     }
 
     /// The same as a harness that makes up its own ids of messages, so that none is placed a second time under ours.
@@ -94,7 +104,7 @@ impl FauxAdapter {
 #[async_trait]
 impl AgentAdapter for FauxAdapter {
     fn profile(&self) -> &AdapterProfile {
-        &PROFILE
+        &self.profile
     }
 
     fn history(&self) -> &dyn NativeHistory {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use agentrun_adapter::{
     AdapterError, AdapterErrorKind, AdapterSession, Answer, Capabilities, Checked, CloseReport, HistoryError, Journal,
     JournalError, ModelPort, NativeIdentity, Observed, PaidCall, PaidStep, PortRefused, RequestBarrier, Seat, Start,
-    Tail, ToolCall, ToolHost, Turn, TurnEnd,
+    Tail, ToolCall, ToolHost, Turn, TurnEnd, Words,
 };
 use agentrun_kernel::{
-    CallId, DriveError, Durability, Message, OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal, crossing,
+    CallId, DriveError, Durability, Message, OpenEffect, Outcome, OutcomeEnd, PlaceTicket, Restart, StopLevel,
+    StopSignal, crossing,
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -135,7 +136,13 @@ impl FauxSession {
         }
     }
 
-    async fn play(&mut self, start: Start, note: String, stop: StopSignal) -> Result<TurnEnd, AdapterError> {
+    async fn play(
+        &mut self,
+        start: Start,
+        note: String,
+        stop: StopSignal,
+        mut words: Option<Box<dyn Words>>,
+    ) -> Result<TurnEnd, AdapterError> {
         self.start(start, note).await?;
         loop {
             if stop.level() >= StopLevel::Drain {
@@ -144,7 +151,7 @@ impl FauxSession {
             }
             let done = match self.history.next_move() {
                 Move::Ask => self.ask(&stop).await?,
-                Move::Call(calls) => self.call(calls, &stop).await?,
+                Move::Call(calls) => self.call(calls, &stop, words.as_deref_mut()).await?,
                 Move::Rest => Done::Turn(TurnEnd::Idle),
             };
             if let Done::Turn(end) = done {
@@ -215,8 +222,13 @@ impl FauxSession {
         })
     }
 
-    /// The calls of an answer, together; each result is a line as it comes.
-    async fn call(&mut self, calls: Vec<Call>, stop: &StopSignal) -> Result<Done, AdapterError> {
+    /// The calls of an answer, together; each result is a line as it comes, and people's words that come meanwhile are one behind them.
+    async fn call(
+        &mut self,
+        calls: Vec<Call>,
+        stop: &StopSignal,
+        mut words: Option<&mut (dyn Words + '_)>,
+    ) -> Result<Done, AdapterError> {
         let mut running = JoinSet::new();
         for Call { id, name, input } in calls {
             // Whatever the stop cuts here never began and stays open in the history.
@@ -238,7 +250,18 @@ impl FauxSession {
             );
         }
         let (mut ended, mut withheld) = (false, false);
-        while let Some(answered) = running.join_next().await {
+        let mut steered = None;
+        loop {
+            let answered = tokio::select! {
+                answered = running.join_next() => match answered {
+                    Some(answered) => answered,
+                    None => break,
+                },
+                ticket = next_of(words.as_deref_mut()), if steered.is_none() => {
+                    steered = Some(ticket?);
+                    continue;
+                }
+            };
             // A tool host that panics is the host's fault, and the call stays open.
             let answered =
                 answered.map_err(|error| AdapterError::new(AdapterErrorKind::Protocol, error.to_string()))?;
@@ -256,8 +279,31 @@ impl FauxSession {
         }
         if ended {
             self.write(Line::Ended).await?;
+        } else if let Some(ticket) = steered.filter(|_| stop.level() < StopLevel::Drain) {
+            self.steer(ticket).await?;
         }
         Ok(Done::GoOn)
+    }
+
+    async fn steer(&mut self, ticket: PlaceTicket) -> Result<(), AdapterError> {
+        match ticket.place().await {
+            Ok(Message { id, text, .. }) => {
+                crossing!(Send);
+                self.write(Line::Prompt { id, text }).await?;
+                crossing!(Taken);
+                Ok(())
+            }
+            // The turn was ended in the same moment.
+            Err(DriveError::Illegal(_)) => Ok(()),
+            Err(error) => Err(of_drive(error)),
+        }
+    }
+}
+
+async fn next_of(words: Option<&mut (dyn Words + '_)>) -> Result<PlaceTicket, Restart> {
+    match words {
+        Some(words) => words.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -328,12 +374,12 @@ impl AdapterSession for FauxSession {
     }
 
     async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
-        let Turn { start, stop, recovery_note } = turn;
+        let Turn { start, stop, recovery_note, words } = turn;
         let mut cut = stop.clone();
         tokio::select! {
             biased;
             level = cut.reached(StopLevel::Interrupt) => Ok(TurnEnd::Stopped(level)),
-            end = self.play(start, recovery_note, stop) => end,
+            end = self.play(start, recovery_note, stop, words) => end,
         }
     }
 

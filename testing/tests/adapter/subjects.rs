@@ -23,7 +23,7 @@ pub(crate) struct Faux;
 
 impl Subject for Faux {
     fn adapter(&self, script: &Script) -> Arc<dyn AgentAdapter> {
-        Arc::new(FauxAdapter::new(script.clone()))
+        Arc::new(FauxAdapter::new(script.clone()).steered())
     }
 
     fn model(&self) -> &str {

@@ -172,7 +172,7 @@ impl AdapterSession for ClaudeSession {
     }
 
     async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
-        let Turn { start, stop, recovery_note } = turn;
+        let Turn { start, stop, recovery_note, words: _ } = turn;
         let takes_up = matches!(start, Start::Continue(_));
         if takes_up && let Some(child) = self.child.take() {
             // Only a program that reads the cut turn at its start takes it up.

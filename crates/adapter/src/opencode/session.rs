@@ -176,7 +176,7 @@ impl AdapterSession for OpenCodeSession {
     }
 
     async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
-        let Turn { start, stop, recovery_note } = turn;
+        let Turn { start, stop, recovery_note, words: _ } = turn;
         let mut server = match self.server.take() {
             Some(server) => server,
             None => {

@@ -393,7 +393,7 @@ impl Owner {
     }
 
     pub(crate) fn turn(&self, start: Start) -> Turn {
-        Turn { start, stop: self.stop.signal(), recovery_note: NOTE.to_owned() }
+        Turn { start, stop: self.stop.signal(), recovery_note: NOTE.to_owned(), words: None }
     }
 
     pub(crate) async fn end_turn(&self) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use agentrun_cap::Books;
 use agentrun_kernel::{
-    Body, EffectKey, EffectKind, Intent, Record, Replay, RunId, SessionKey, SessionState, TurnEndHow,
+    Body, EffectKey, EffectKind, Intent, Record, Replay, RunId, SessionKey, SessionState, TurnEndHow, TurnId,
 };
 
 use crate::progress::end_word;
@@ -16,6 +16,7 @@ const SHOWN: usize = 72;
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     begun: HashMap<EffectKey, (Intent, u64)>,
+    turn: Option<TurnId>,
 }
 
 impl Timeline {
@@ -37,7 +38,11 @@ impl Timeline {
             }
             Body::Submission(submission) => format!("{}: {}", submission.source, short(&submission.text)),
             Body::Withdrawn(withdrawn) => format!("{} submissions: {}", withdrawn.ids.len(), short(&withdrawn.why)),
-            Body::Placed(placed) => format!("turn begins, {} bytes sent", placed.text.len()),
+            Body::Placed(placed) => {
+                let steered = self.turn.replace(placed.turn.clone()).is_some_and(|turn| turn == placed.turn);
+                let what = if steered { "into the turn" } else { "turn begins" };
+                format!("{what}, {} bytes sent", placed.text.len())
+            }
             Body::TurnEnd { how, .. } => format!("turn {}", how_word(*how)),
             Body::Intent(intent) => {
                 self.begun.insert(intent.key.clone(), (intent.clone(), record.at));

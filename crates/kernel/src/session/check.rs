@@ -23,8 +23,8 @@ pub enum Invariant {
     /// A submission is in at most one effective message and in none after `withdrawn`.
     #[error("one-message: a submission is in one effective message, and in none after it was withdrawn")]
     OneMessage,
-    /// At most one open turn; an ended or settled turn is never reopened.
-    #[error("one-turn: one turn is open at a time, and none is opened twice")]
+    /// At most one open turn; an ended or settled turn is never reopened. Into the open one people's words are steered, and nothing else.
+    #[error("one-turn: one turn is open at a time, none is opened twice, and only people's words are steered into one")]
     OneTurn,
     /// `delivered` at most once, with no open tool effect beside it; after it only a follow-up's or a person's turn opens anything, and
     /// nothing more is submitted.
@@ -192,11 +192,23 @@ impl SessionState {
 
     fn misplaced(&self, placed: &Placed) -> Option<Invariant> {
         use Invariant as I;
-        let reused = self
-            .messages()
-            .any(|message| message.placed.turn == placed.turn || message.placed.message == placed.message);
-        if self.open_turn.is_some() || reused {
+        let open = self.open_turn.as_ref();
+        let steered = open.filter(|open| open.id == placed.turn);
+        let reused = self.messages().any(|message| {
+            message.placed.message == placed.message || (message.placed.turn == placed.turn && steered.is_none())
+        });
+        if reused || open.is_some() != steered.is_some() {
             return Some(I::OneTurn);
+        }
+        if let Some(open) = steered {
+            let person = |id| self.submission(id).is_some_and(|accepted| accepted.submission.source == Source::Person);
+            if !placed.replaces.is_empty() || placed.carries.is_empty() || !placed.carries.iter().all(person) {
+                return Some(I::OneTurn);
+            }
+            // The delivery ended it, though its harness may not know yet.
+            if self.delivered.is_some() && !open.after_delivery {
+                return Some(I::DeliveredOnce);
+            }
         }
         for id in &placed.carries {
             let Some(accepted) = self.submission(id) else { return Some(I::OneMessage) };

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::state::{Effect, SessionState};
 use crate::ids::{CallId, Digest, EffectKey, MessageId, SubmissionId, TurnId};
-use crate::record::{Candidate, EffectKind, Failed, OutcomeEnd, Parked, Placed, Replay, TurnEndHow};
+use crate::record::{Body, Candidate, EffectKind, Failed, OutcomeEnd, Parked, Placed, Replay, Settled, TurnEndHow};
+use crate::store::Batch;
 
 /// A safe effect that was open at this many opens is not run again: it may be what ends the host each time.
 pub const SAFE_OPENS: u32 = 3;
@@ -114,12 +115,14 @@ pub enum Decision {
         turn: TurnId,
         /// How.
         how: TurnEndHow,
+        /// What was steered into it and not taken: it stays unsent.
+        unsent: Vec<SubmissionId>,
     },
-    /// The turn is open and its message was taken: go on, place nothing.
+    /// The turn is open and its messages were taken: go on, place nothing.
     Continue(Arc<Placed>),
-    /// Its message was placed and not taken, and the harness takes our ids: the same message again under its own id.
+    /// A message of it was placed and not taken, and the harness takes our ids: the same message again under its own id.
     PlaceAgain(Arc<Placed>),
-    /// End the turn as interrupted. Its message was placed and not taken and the harness knows nothing of our ids, or a settle ends it: the
+    /// End the turn as interrupted. A message of it was placed and not taken and the harness knows nothing of our ids, or a settle ends it: the
     /// next message carries the words that did not reach the model.
     CarryOn {
         /// The turn.
@@ -289,15 +292,49 @@ fn open_turn(state: &SessionState, survey: &Survey, today: Today<'_>) -> Option<
         if !answers.is_empty() {
             return Some(Decision::Repair(answers));
         }
-        if survey.ended {
-            return Some(Decision::EndTurn { turn: turn.id.clone(), how: TurnEndHow::Done });
-        }
-        return Some(Decision::Continue(placed));
     }
+    // Words steered into a turn come behind what it did; its first message comes before anything was done.
+    let Some(lost) = untaken(state, survey, &turn.id).next().cloned() else {
+        return Some(if survey.ended {
+            Decision::EndTurn { turn: turn.id.clone(), how: TurnEndHow::Done, unsent: Vec::new() }
+        } else {
+            Decision::Continue(placed)
+        });
+    };
     if today.own_ids {
-        return Some(Decision::PlaceAgain(placed));
+        return Some(Decision::PlaceAgain(lost));
     }
-    Some(Decision::CarryOn { turn: turn.id.clone(), unsent: kept(state, &placed).collect() })
+    Some(Decision::CarryOn { turn: turn.id.clone(), unsent: not_taken(state, survey) })
+}
+
+/// The end of a turn, with what was steered into it and not taken: the next message begins with that.
+#[must_use]
+pub fn turn_end(turn: TurnId, how: TurnEndHow, unsent: Vec<SubmissionId>) -> Batch {
+    let settled = (!unsent.is_empty()).then_some(Body::Settled(Settled { turn: None, unsent }));
+    Batch::of([Body::TurnEnd { turn, how }].into_iter().chain(settled))
+}
+
+/// The words of the open turn's messages that the history lacks.
+pub(super) fn not_taken(state: &SessionState, survey: &Survey) -> Vec<SubmissionId> {
+    let turn = state.open_turn.iter();
+    turn.flat_map(|turn| untaken(state, survey, &turn.id)).flat_map(|placed| kept(state, placed)).collect()
+}
+
+/// What was steered into the open turn and is not in the history: a turn that ends now ends without it.
+#[must_use]
+pub fn steered_in_vain(state: &SessionState, survey: &Survey) -> Vec<SubmissionId> {
+    let Some(turn) = &state.open_turn else { return Vec::new() };
+    let steered = untaken(state, survey, &turn.id).filter(|placed| placed.message != turn.message);
+    steered.flat_map(|placed| kept(state, placed)).collect()
+}
+
+/// Messages of the newest turn that the history lacks, in order.
+pub(super) fn untaken<'s>(
+    state: &'s SessionState,
+    survey: &'s Survey,
+    turn: &TurnId,
+) -> impl Iterator<Item = &'s Arc<Placed>> {
+    state.messages_of(turn).filter(|placed| !survey.taken.contains(&placed.message))
 }
 
 /// A history that does not show what the records say: its last turn is over. It is made to say so before anything is placed on it, or the

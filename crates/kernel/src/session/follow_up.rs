@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::decide::{Carry, Survey, kept};
+use super::decide::{Carry, Survey, not_taken};
 use super::state::{Effect, SessionState, Spent};
 use crate::ids::{EffectKey, FollowUpName, SubmissionId, TurnId};
 use crate::record::{EffectKind, Outcome, Record, Source};
@@ -134,16 +134,11 @@ impl SessionState {
         Carry { unsent, fresh: vec![own.clone()], replaces }
     }
 
-    /// What else the open message of a follow-up carries, if the history lacks the message: not its own prompt, and nothing withdrawn.
+    /// What else the open messages of a follow-up carry, if the history lacks them: not its own prompt, and nothing withdrawn.
     #[must_use]
     pub fn unsent_beside(&self, key: &EffectKey, survey: &Survey) -> Vec<SubmissionId> {
-        let Some(turn) = &self.open_turn else { return Vec::new() };
-        if survey.taken.contains(&turn.message) {
-            return Vec::new();
-        }
         let own = self.opening(key);
-        let message = self.message(&turn.message);
-        message.map_or_else(Vec::new, |message| kept(self, &message.placed).filter(|id| !own.contains(id)).collect())
+        not_taken(self, survey).into_iter().filter(|id| !own.contains(id)).collect()
     }
 
     /// What a follow-up's paid effects cost and may have cost, from its first on: what the session spent before is not its own.

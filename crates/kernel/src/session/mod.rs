@@ -11,7 +11,9 @@ mod state;
 mod task;
 
 pub use check::{Illegal, Invariant, validate};
-pub use decide::{Carry, Decision, NOT_RUN, NativeCall, Repair, SAFE_OPENS, Survey, Today, decide};
+pub use decide::{
+    Carry, Decision, NOT_RUN, NativeCall, Repair, SAFE_OPENS, Survey, Today, decide, steered_in_vain, turn_end,
+};
 pub use drive::{
     Begun, Drive, DriveError, EffectSpec, Message, OnRepeat, OpenEffect, Outcomes, PlaceTicket, Restart, StopLevel,
     StopRaiser, StopSignal, Unfinished, Why,

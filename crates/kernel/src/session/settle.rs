@@ -1,7 +1,10 @@
 //! Ending what is open in a session without running anything: the ordered table of a settle. It asks only the records and the harness's
 //! history as the records keep it, so it works where no program is installed; each row is recorded before the table is asked again.
 
-use super::decide::{Decision, Repair, Survey, cut_follow_up, lacking_answers, lacking_responses, open_of, unrest};
+use super::decide::{
+    Decision, Repair, Survey, cut_follow_up, lacking_answers, lacking_responses, not_taken, open_of, steered_in_vain,
+    unrest,
+};
 use super::state::SessionState;
 use crate::ids::SubmissionId;
 use crate::record::{EffectKind, Source, TurnEndHow};
@@ -61,29 +64,33 @@ fn open_turn(state: &SessionState, survey: &Survey) -> Option<Decision> {
         }
     }
     let answered = state.delivered.is_some() && !turn.after_delivery;
+    let end = || {
+        let unsent = steered_in_vain(state, survey);
+        Decision::EndTurn { turn: turn.id.clone(), how: TurnEndHow::Done, unsent }
+    };
     if taken && survey.ended {
-        return Some(Decision::EndTurn { turn: turn.id.clone(), how: TurnEndHow::Done });
+        return Some(end());
     }
     // The delivery was the end of it; only the history has yet to say so.
     if answered {
         return Some(match survey.resumable {
             true if taken => Decision::Repair(vec![Repair::EndTurn]),
-            _ => Decision::EndTurn { turn: turn.id.clone(), how: TurnEndHow::Done },
+            _ => end(),
         });
     }
     Some(Decision::CarryOn { turn: turn.id.clone(), unsent: unsent(state, survey) })
 }
 
-/// What a settle of the open turn leaves for the next message: the words of its message, if the history lacks it, and prompts that were
+/// What a settle of the open turn leaves for the next message: the words of its messages that the history lacks, and prompts that were
 /// accepted and never placed.
 fn unsent(state: &SessionState, survey: &Survey) -> Vec<SubmissionId> {
-    let lost = state.open_turn.as_ref().map(|turn| &turn.message).filter(|message| !survey.taken.contains(message));
+    let lost = not_taken(state, survey);
     let prompt = |source: &Source| matches!(source, Source::Node | Source::Person);
     state
         .submissions()
         .filter(|accepted| !accepted.withdrawn)
         .filter(|accepted| match &accepted.message {
-            Some(message) => Some(message) == lost,
+            Some(_) => lost.contains(&accepted.submission.id),
             None => prompt(&accepted.submission.source),
         })
         .map(|accepted| accepted.submission.id.clone())

@@ -37,7 +37,7 @@ pub struct SessionState {
     pub last_turn: Option<EndedTurn>,
     /// The newest ended turn that was no follow-up's ended `done`: the model had its say.
     pub had_its_say: bool,
-    /// How many messages were placed: the turn cap counts these.
+    /// How many turns were opened: the turn cap counts these.
     pub turns: u32,
     /// Turns in a row that ended with neither a paid request nor a delivery.
     pub empty_turns: u32,
@@ -78,9 +78,9 @@ enum Receipts {
 pub struct OpenTurn {
     /// The turn.
     pub id: TurnId,
-    /// Its message.
+    /// The message that opened it.
     pub message: MessageId,
-    /// Epoch in which it was placed.
+    /// Epoch in which it was opened.
     pub epoch: Epoch,
     /// The follow-up it belongs to.
     pub follow_up: Option<EffectKey>,
@@ -244,6 +244,12 @@ impl SessionState {
         self.messages.iter().rev().find(|message| &message.placed.message == id)
     }
 
+    /// The messages of the newest turn that has any, in the order they were placed: the one that opened it, then what was steered into it.
+    pub fn messages_of(&self, turn: &TurnId) -> impl Iterator<Item = &Arc<Placed>> {
+        let others = self.messages.iter().rev().take_while(|message| &message.placed.turn == turn).count();
+        self.messages.iter().skip(self.messages.len().saturating_sub(others)).map(|message| &message.placed)
+    }
+
     /// Streams of the native history and their lengths in bytes.
     pub fn native(&self) -> impl Iterator<Item = (&str, u64)> {
         self.native.iter().map(|(stream, length)| (stream.as_str(), *length))
@@ -350,6 +356,9 @@ impl SessionState {
             }
         }
         self.messages.push_back_mut(PlacedMessage { placed: Arc::new(placed.clone()), replaced: false });
+        if self.open_turn.as_ref().is_some_and(|open| open.id == placed.turn) {
+            return;
+        }
         self.turns = self.turns.saturating_add(1);
         self.open_turn = Some(OpenTurn {
             id: placed.turn.clone(),

@@ -50,6 +50,11 @@ impl Log {
             .reopened()
     }
 
+    /// A person's words, placed into the open turn.
+    pub(crate) fn steered(self, words: &str) -> Self {
+        self.and(submission(words, Source::Person)).and(placed(&format!("steers-{words}"), "t", &[words], &[]))
+    }
+
     /// A paid request is begun.
     pub(crate) fn request(self, name: &str) -> Self {
         self.and(Body::Intent(paid(intent(name, EffectKind::Request, Replay::Never, Some("t")), "1")))
@@ -121,6 +126,27 @@ pub(crate) fn canned() -> Vec<Canned> {
                 &["node"],
                 &[],
             )),
+        ),
+        (
+            "people's words are steered into a turn, whatever it is at",
+            Log::in_turn()
+                .steered("one")
+                .request("r")
+                .steered("two")
+                .ended("r", Ok)
+                .begun("a", Tool, Replay::Never)
+                .steered("three")
+                .ended("a", Ok)
+                .and(of_kind("b", Builtin))
+                .steered("four")
+                .ended("b", Ok)
+                .begun("s", Submit, Replay::Safe)
+                .and(candidate(1, "s"))
+                .steered("five")
+                .and(verdict(1, false))
+                .ended("s", Error)
+                .and(turn_end("t", Done))
+                .and(beside(&["five"])),
         ),
         ("prompts wait and one is taken back", Log::new().and(submission("a", Source::Person)).and(withdrawn(&["a"]))),
         (

@@ -2,7 +2,7 @@
 
 use agentrun_kernel::{
     Body, CallId, Decision, Digest, EffectKey, EffectKind, Intent, NativeCall, Outcome, OutcomeEnd, Repair, Replay,
-    Settled, Survey, Withdrawn,
+    Settled, Survey, Withdrawn, turn_end,
 };
 use serde_json::json;
 
@@ -73,7 +73,7 @@ pub(crate) fn done(log: &Log, survey: &mut Survey, gate_open: &mut bool, decisio
             }
             vec![]
         }
-        Decision::EndTurn { turn, how } => vec![Body::TurnEnd { turn, how }],
+        Decision::EndTurn { turn, how, unsent } => turn_end(turn, how, unsent).bodies,
         Decision::CarryOn { turn, unsent } => vec![Body::Settled(Settled { turn: Some(turn), unsent })],
     })
 }

@@ -10,6 +10,7 @@
 
 mod events;
 mod messages;
+mod steer;
 mod stop;
 #[path = "../faux_node/world.rs"]
 #[allow(dead_code, reason = "shared with the tests of whole nodes")]

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::world::{Probe, World, calls, count, key, node, says, step, submits, when, within};
 
-const WORDS: &str = "Look at db-4 too.";
+pub(crate) const WORDS: &str = "Look at db-4 too.";
 
 /// What the model was shown with each request.
-type Shown = Arc<Mutex<Vec<Conversation>>>;
+pub(crate) type Shown = Arc<Mutex<Vec<Conversation>>>;
 
 /// A runner, and all its model is shown.
 fn told(world: &World, steps: &Value) -> (HarnessRunner, Shown) {
@@ -25,7 +25,7 @@ fn told(world: &World, steps: &Value) -> (HarnessRunner, Shown) {
 }
 
 /// How often a request's messages of the user's side hold the words, request by request.
-fn seen(shown: &Shown, words: &str) -> Vec<usize> {
+pub(crate) fn seen(shown: &Shown, words: &str) -> Vec<usize> {
     let times = |talk: &Conversation| {
         let user = talk.messages.iter().filter(|message| message.side == Side::User);
         user.map(|message| message.text.matches(words).count()).sum()
@@ -33,11 +33,11 @@ fn seen(shown: &Shown, words: &str) -> Vec<usize> {
     shown.lock().unwrap().iter().map(times).collect()
 }
 
-fn store(world: &World) -> Store {
+pub(crate) fn store(world: &World) -> Store {
     Arc::new(world.store.clone())
 }
 
-async fn send(world: &World, id: &str, text: &str) -> Result<Posted, InboxError> {
+pub(crate) async fn send(world: &World, id: &str, text: &str) -> Result<Posted, InboxError> {
     send_message(&store(world), &key(), id, text).await
 }
 
@@ -45,7 +45,7 @@ async fn retract(world: &World, id: &str) -> Result<Posted, InboxError> {
     retract_message(&store(world), &key(), id).await
 }
 
-fn placed(records: &[Record]) -> Vec<&Placed> {
+pub(crate) fn placed(records: &[Record]) -> Vec<&Placed> {
     records
         .iter()
         .filter_map(|record| if let Body::Placed(placed) = &record.body { Some(placed) } else { None })
@@ -57,7 +57,7 @@ async fn inbox(world: &World) -> Vec<Record<InboxBody>> {
 }
 
 /// A model that searches, says something, and submits once it has read the words.
-fn heeds_words() -> Value {
+pub(crate) fn heeds_words() -> Value {
     json!([
         when(json!({"contains": WORDS}), submits(4)),
         when(json!({"contains": "ended without delivering"}), submits(1)),

@@ -43,6 +43,7 @@ mod opening;
 mod program;
 mod recovery;
 mod rig;
+mod steering;
 mod stops;
 mod subject;
 mod turns;
@@ -128,6 +129,9 @@ macro_rules! adapter_cases {
             recovery::f32_an_owner_that_dies_before_a_calls_intent_repeats_nothing [];
             recovery::f32_an_owner_that_dies_before_a_calls_outcome_repeats_nothing [];
             recovery::f32_an_owner_that_dies_before_the_turns_end_repeats_nothing [];
+            steering::m33_words_sent_while_a_call_runs_are_taken_in_that_turn_and_shown_once [Steer];
+            steering::m33_messages_are_steered_one_after_the_other_and_in_their_order [Steer];
+            steering::b38_words_that_were_placed_and_not_taken_are_placed_again_behind_what_the_turn_did [Steer];
             program::b37_a_program_killed_in_a_turn_is_an_error_and_the_turn_is_taken_up [Program];
             program::f26_what_the_program_leaves_behind_is_gone_after_a_close [Program];
             program::f26_what_the_program_leaves_behind_is_gone_after_a_crash [Program];

@@ -384,7 +384,7 @@ impl Owner<'_> {
 
     pub(super) fn turn(&self, start: Start) -> Turn {
         let recovery_note = if matches!(start, Start::Continue(_)) { NOTE.to_owned() } else { String::new() };
-        Turn { start, stop: self.stop.signal(), recovery_note }
+        Turn { start, stop: self.stop.signal(), recovery_note, words: None }
     }
 
     /// Runs a turn of `text` that must end idle, and ends it in the records.
@@ -401,7 +401,8 @@ impl Owner<'_> {
         self.idle(turn).await
     }
 
-    async fn idle(&mut self, turn: Turn) -> Result<(), Failure> {
+    /// Runs a turn that must end idle, and ends it in the records.
+    pub(super) async fn idle(&mut self, turn: Turn) -> Result<(), Failure> {
         let end = self.session.run_turn(turn).await?;
         ensure!(end == TurnEnd::Idle, "the turn ended {end:?}; the gate refused {:?}", self.rig.model.refused());
         self.end_turn().await

@@ -57,6 +57,8 @@ pub enum Ability {
     NoFork,
     /// It takes messages under our ids.
     OwnIds,
+    /// It takes words while a turn runs.
+    Steer,
     /// It can be made on another program: [`Subject::over`].
     Over,
     /// The program that stands between is there: [`Options::between`](super::Options::between).
@@ -65,7 +67,7 @@ pub enum Ability {
 
 impl Ability {
     /// Every ability.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Program,
         Self::Http,
         Self::Gated,
@@ -73,6 +75,7 @@ impl Ability {
         Self::Drain,
         Self::NoFork,
         Self::OwnIds,
+        Self::Steer,
         Self::Over,
         Self::Between,
     ];
@@ -88,6 +91,7 @@ impl Ability {
             Self::Drain => "a drain",
             Self::NoFork => "an adapter that cannot fork",
             Self::OwnIds => "messages under our own ids",
+            Self::Steer => "words in a running turn",
             Self::Over => "a subject that can be made over another program",
             Self::Between => "the program that stands between, named in the options",
         }
@@ -103,6 +107,7 @@ impl Ability {
             Self::Drain => widest.drain,
             Self::NoFork => !widest.fork,
             Self::OwnIds => widest.own_ids,
+            Self::Steer => widest.steer,
             Self::Over => subject.over(Path::new("/bin/sh")).is_some(),
             Self::Between => profile.program.is_some() && between,
         }
