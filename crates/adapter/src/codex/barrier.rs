@@ -298,9 +298,9 @@ impl RequestBarrier for RolloutBarrier {
             .wait(move |index, bytes| {
                 let answered = results.iter().all(|id| index.results(id) > 0);
                 let taken = message.as_deref().is_none_or(|id| index.holds_message(id));
-                let steered = words.as_ref().is_none_or(|(id, shown, text)| {
-                    index.holds_message(id) || *shown <= index.taken_with(bytes, text)
-                });
+                let steered = words
+                    .as_ref()
+                    .is_none_or(|(id, shown, text)| index.holds_message(id) || *shown <= index.taken_with(bytes, text));
                 answered && taken && steered
             })
             .await?;

@@ -192,6 +192,32 @@ mod tests {
     }
 
     #[test]
+    fn m33_a_message_behind_the_models_newest_words_is_unheard_until_it_says_more() {
+        let taken =
+            |id: &str| line("event_msg", json!({"type": "user_message", "client_id": id, "message": "as said"}));
+        let mut bytes = [taken("m"), call("c", "{}"), output("c", json!("one")), taken("s")].concat();
+        let mut index = Index::default();
+        index.follow(&bytes);
+        assert_eq!((index.unheard("m"), index.unheard("s"), index.unheard("t")), (false, true, false));
+        assert_eq!((index.taken_with(&bytes, "as said"), index.taken_with(&bytes, "as")), (2, 0));
+        bytes.extend(line("token_usage_record", json!({"response_id": "r"})));
+        index.follow(&bytes);
+        assert!(!index.unheard("s"));
+    }
+
+    #[test]
+    fn the_turn_that_was_over_last_is_known_by_its_id() {
+        let over = |turn: &str| line("event_msg", json!({"type": "task_complete", "turn_id": turn}));
+        let mut bytes = over("one");
+        let mut index = Index::default();
+        index.follow(&bytes);
+        assert!(index.holds_end_of("one") && !index.holds_end_of("two"));
+        bytes.extend(over("two"));
+        index.follow(&bytes);
+        assert!(index.holds_end_of("two"));
+    }
+
+    #[test]
     fn what_was_cut_off_is_not_held_any_more() {
         let bytes = rollout();
         let mut index = Index::default();

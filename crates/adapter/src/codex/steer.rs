@@ -36,11 +36,7 @@ type Asked = (Box<dyn Words>, Result<PlaceTicket, Restart>);
 
 impl Steering {
     /// `opening`: the message that opens the turn, if the program is yet to be given it.
-    pub(super) fn new(
-        rollout: Arc<RolloutBarrier>,
-        words: Option<Box<dyn Words>>,
-        opening: Option<MessageId>,
-    ) -> Self {
+    pub(super) fn new(rollout: Arc<RolloutBarrier>, words: Option<Box<dyn Words>>, opening: Option<MessageId>) -> Self {
         Self {
             rollout,
             words,
@@ -65,25 +61,24 @@ impl Steering {
         }
     }
 
-    /// The next message, to be placed or dropped; its words stay with the session until they are placed. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<PlaceTicket, Restart> {
-        loop {
-            tokio::select! {
-                Some(asked) = self.asking.join_next() => {
-                    // A task that was lost asks no more; what it asked for stays with the session.
-                    let Ok((words, next)) = asked else { continue };
-                    self.words = Some(words);
-                    return next;
-                }
-                Some(stands) = self.standing.join_next() => {
-                    // One that does not show in time stays on its way: the records tell, at the turn's end, what became of it.
-                    if stands.unwrap_or(false) {
-                        self.on_its_way = None;
-                        self.ask();
-                    }
-                }
-                else => std::future::pending().await,
+    /// Waits for the next message, to be placed or dropped: its words stay with the session until they are placed. `None`: the one before
+    /// it stands, so that another can be asked for. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Result<PlaceTicket, Restart>> {
+        tokio::select! {
+            Some(asked) = self.asking.join_next() => {
+                // A task that was lost asks no more.
+                let (words, next) = asked.ok()?;
+                self.words = Some(words);
+                Some(next)
             }
+            Some(stands) = self.standing.join_next() => {
+                // One that does not show in time stays on its way: the records tell at the turn's end what became of it.
+                if stands.unwrap_or(false) {
+                    self.on_its_way = None;
+                }
+                None
+            }
+            else => std::future::pending().await,
         }
     }
 

@@ -189,7 +189,9 @@ impl<'a> Running<'a> {
                     let lost = |error: JoinError| (AdapterErrorKind::Protocol, format!("the task of a call was lost: {error}"));
                     self.settle(done.map_err(lost)?).await?;
                 }
-                ticket = self.steering.next() => self.steer(ticket.map_err(unwind)?).await?,
+                next = self.steering.next() => if let Some(ticket) = next {
+                    self.steer(ticket.map_err(unwind)?).await?;
+                },
                 _ = rises.reached(above(level)) => {}
                 () = until(over.filter(|_| !late)) => {}
                 () = until(stalled) => {

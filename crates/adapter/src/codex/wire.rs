@@ -220,6 +220,18 @@ mod tests {
     }
 
     #[test]
+    fn m33_a_message_that_was_written_down_is_told_by_our_id_of_it() {
+        let item = |item: Value| line(json!({"method": "item/completed", "params": {"item": item, "turnId": "t"}}));
+        let took = item(json!({"type": "userMessage", "id": "i", "clientId": "m", "content": []}));
+        assert!(matches!(took, Line::Took { message } if message == "m"));
+        for other in
+            [json!({"type": "userMessage", "clientId": null}), json!({"type": "agentMessage", "clientId": "m"})]
+        {
+            assert!(matches!(item(other), Line::Other));
+        }
+    }
+
+    #[test]
     fn what_is_not_known_passes() {
         assert!(matches!(line(json!({"method": "thread/readState/changed", "params": {}})), Line::Other));
         assert!(matches!(

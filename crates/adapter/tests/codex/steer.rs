@@ -37,11 +37,13 @@ impl Words for Said {
             self.next = self.said.recv().await;
         }
         let Some(text) = self.next else { std::future::pending().await };
-        let (id, turn) = (SubmissionId::fresh(), self.drive.with_state(|state| state.open_turn.as_ref().unwrap().id.clone()));
+        let (id, turn) =
+            (SubmissionId::fresh(), self.drive.with_state(|state| state.open_turn.as_ref().unwrap().id.clone()));
         let submission = Submission::new(id.clone(), Source::Person, text);
         self.drive.append(Batch::of([Body::Submission(submission)]), None).await.unwrap();
         self.next = None;
-        let message = Message { id: MessageId::fresh(), turn, carries: vec![id], replaces: Vec::new(), text: text.into() };
+        let message =
+            Message { id: MessageId::fresh(), turn, carries: vec![id], replaces: Vec::new(), text: text.into() };
         Ok(self.drive.ticket(message))
     }
 }
@@ -337,7 +339,8 @@ async fn m33_words_said_while_the_model_answers_cut_nothing_of_the_answer_that_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn m33_words_said_while_a_built_in_runs_come_behind_its_output() {
-    let command = json!({"cmd": "touch began; while [ ! -e go ]; do sleep 0.05; done; echo seen", "yield_time_ms": 60_000});
+    let command =
+        json!({"cmd": "touch began; while [ ! -e go ]; do sleep 0.05; done; echo seen", "yield_time_ms": 60_000});
     let rig = Rig::new(vec![calls(&[("exec_command", command)]), Step::says("done")]).with_builtins(&["exec_command"]);
     let mut owner = rig.own(Work::Answers, &[]).await;
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
@@ -395,7 +398,8 @@ async fn f09_a_request_that_shows_the_words_waits_until_the_rollout_holds_them_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b37_words_on_their_way_when_the_answer_is_submitted_are_not_in_the_history_and_the_next_message_follows_a_clean_end() {
+async fn b37_words_on_their_way_when_the_answer_is_submitted_are_not_in_the_history_and_the_next_message_follows_a_clean_end()
+ {
     let (gate, model) = Gate::before(vec![calls(&[("submit", json!({"value": 1}))]), Step::says("two")], 0);
     let rig = Rig::new(vec![Step::says("elsewhere")]).asking(model.base_url());
     let mut owner = rig.own(Work::Answers, &[]).await;

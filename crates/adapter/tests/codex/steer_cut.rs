@@ -46,7 +46,9 @@ impl Moment {
     fn steps(self) -> (Vec<Step>, usize) {
         let cut = |events| Step { stall_after_events: Some(events), ..Step::says("this is cut") };
         let (first, requests) = match self {
-            Self::Placed | Self::Given | Self::Accepted | Self::Ended | Self::Idle => (vec![calls(&[("work", json!({}))])], 2),
+            Self::Placed | Self::Given | Self::Accepted | Self::Ended | Self::Idle => {
+                (vec![calls(&[("work", json!({}))])], 2)
+            }
             Self::BeforeTheAnswer => (vec![Step::says("never comes")], 2),
             Self::InTheAnswer => (vec![cut(2)], 2),
             Self::InTheHistory | Self::TheSecond => (vec![calls(&[("work", json!({}))]), Step::says("never comes")], 3),
@@ -122,7 +124,8 @@ async fn cut(rig: &Rig, gate: &Gate, moment: Moment) -> usize {
 /// Goes on as the records say, until nothing is open. Answers how often `work` was asked for.
 async fn go_on(rig: &Rig, gate: &Gate, moment: Moment) -> usize {
     let owner = rig.own(Work::Answers, &[]).await;
-    let open: Vec<_> = owner.survey.open_calls.iter().map(|call| answer(call.call.as_str(), "the recorded text")).collect();
+    let open: Vec<_> =
+        owner.survey.open_calls.iter().map(|call| answer(call.call.as_str(), "the recorded text")).collect();
     owner.crash().await;
     let mut owner = rig.own(Work::Answers, &open).await;
     gate.own(&owner);

@@ -22,7 +22,7 @@ cases! {
 
 const QUESTION: &str = "Which weir was that?";
 
-fn follow_up(world: &World, name: &str, prompt: &str) -> Command {
+pub(crate) fn follow_up(world: &World, name: &str, prompt: &str) -> Command {
     let mut command = world.agentrun();
     command.args(["follow-up", &world.session, "--name", name, "--prompt", prompt, "--reserve", "3", "--json"]);
     command.args(["--store", &world.store()]);
