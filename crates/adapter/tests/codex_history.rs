@@ -114,7 +114,7 @@ fn b38_words_that_were_steered_into_a_turn_are_taken_once_their_line_is_whole_an
     let end_of = |at: usize| at + whole[at..].iter().position(|byte| *byte == b'\n').unwrap();
     let line = end_of(place(&format!("\"client_id\":\"{words}\"")));
     let output = end_of(place("function_call_output"));
-    for length in output + 1..=whole.len() {
+    for length in (output + 1..=whole.len()).step_by(97).chain(line - 1..=line + 2) {
         let mut files = files(&whole[..length]);
         let taken = length > line;
         assert_eq!(survey(&files).taken.len(), 1 + usize::from(taken), "at {length}");

@@ -136,15 +136,9 @@ impl RolloutBarrier {
         self.now().words = Some((message.id.as_str().to_owned(), message.text.clone()));
     }
 
-    /// Waits until the rollout holds our message of this id, and mirrors it.
+    /// Waits until the rollout holds our message of this id.
     pub(super) async fn took(&self, message: &str) -> Result<(), JournalError> {
-        let tail = self.wait(|index, _| index.holds_message(message)).await?;
-        let bodies = tail.bodies();
-        if !bodies.is_empty() {
-            // What is recorded next is synced, and this with it.
-            self.drive.append(Batch { bodies, durability: Durability::Buffered }, None).await?;
-        }
-        Ok(())
+        self.wait(|index, _| index.holds_message(message)).await.map(drop)
     }
 
     /// What became of a message that the program was given in this turn of its own, which is over.

@@ -21,10 +21,10 @@ pub(super) struct Steering {
     words: Option<Box<dyn Words>>,
     /// Asks them, in a task: the program says many things while nobody sends anything.
     asking: JoinSet<Asked>,
-    /// The message that the records do not show in the rollout yet: the one that opened the turn, then each of the words. A crash finds no
-    /// more than this one on its way.
+    /// The message that the rollout does not hold yet: the one that opened the turn, then each of the words. A crash finds no more than
+    /// this one on its way.
     on_its_way: Option<MessageId>,
-    /// Waits until they show it there.
+    /// Waits until it does.
     standing: JoinSet<bool>,
     /// What was given to the program in the turn of its own that runs.
     given: Option<Message>,

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{DriveError, Outcome, OutcomeEnd, PlaceTicket, Restart, StopLevel, StopSignal};
+use agentrun_kernel::{DriveError, Durability, Outcome, OutcomeEnd, PlaceTicket, Restart, StopLevel, StopSignal};
 use serde_json::Value;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -259,6 +259,8 @@ impl<'a> Running<'a> {
     /// Places words into the turn and gives them to the program. One that takes none any more drops the ticket: the words stay.
     async fn steer(&mut self, ticket: PlaceTicket) -> Result<(), Failure> {
         let Some(turn) = self.turn.clone().filter(|_| self.takes_words(self.stop.level())) else { return Ok(()) };
+        // The message before these stands in the rollout, and first it stands so in the records.
+        self.on.rollout.mirror(Durability::Synced).await.map_err(of_journal)?;
         match ticket.place().await {
             Ok(message) => {
                 self.on.rollout.expect_words(&message);
@@ -271,8 +273,7 @@ impl<'a> Running<'a> {
                 self.steering.close();
                 Ok(())
             }
-            Err(DriveError::Restart(restart)) => Err(unwind(restart)),
-            Err(error) => Err((AdapterErrorKind::History, format!("the records took no more: {error}"))),
+            Err(error) => Err(of_journal(error.into())),
         }
     }
 
@@ -285,10 +286,7 @@ impl<'a> Running<'a> {
             // The records tell what it took.
             return Ok(false);
         }
-        let became = self.on.rollout.became(given.id.as_str(), &ended.id).await.map_err(|error| match error {
-            JournalError::Drive(DriveError::Restart(restart)) => unwind(restart),
-            error => (AdapterErrorKind::History, error.to_string()),
-        })?;
+        let became = self.on.rollout.became(given.id.as_str(), &ended.id).await.map_err(of_journal)?;
         let message = match became {
             Became::Heard => return Ok(false),
             Became::Unheard => None,
@@ -402,6 +400,13 @@ async fn observe(calls: &Calls, rollout: &RolloutBarrier, call: &str) -> Result<
     }
     let observed = calls.observe(call, &name, arguments).await.map_err(unwind)?;
     Ok((observed, ordinal))
+}
+
+fn of_journal(error: JournalError) -> Failure {
+    match error {
+        JournalError::Drive(DriveError::Restart(restart)) => unwind(restart),
+        error => (AdapterErrorKind::History, error.to_string()),
+    }
 }
 
 fn end_of(ended: TurnEnded, level: StopLevel) -> TurnEnd {
