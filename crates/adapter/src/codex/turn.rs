@@ -166,7 +166,8 @@ impl<'a> Running<'a> {
             if self.takes_words(level) {
                 self.steering.ask();
             }
-            let stalled = heard.checked_add(self.on.silence).filter(|_| quiet);
+            let owes = self.steering.unanswered();
+            let stalled = heard.checked_add(self.on.silence).filter(|_| quiet || owes);
             let mut rises = self.stop.clone();
             tokio::select! {
                 restart = &mut lost => return Err(unwind(restart)),
@@ -184,7 +185,8 @@ impl<'a> Running<'a> {
                         over = heard.checked_add(BEHIND);
                     }
                 }
-                Some(done) = self.tasks.join_next() => {
+                // Words given before a result come with it, not a request later.
+                Some(done) = self.tasks.join_next(), if !owes => {
                     heard = Instant::now();
                     let lost = |error: JoinError| (AdapterErrorKind::Protocol, format!("the task of a call was lost: {error}"));
                     self.settle(done.map_err(lost)?).await?;

@@ -17,3 +17,4 @@ mod steer;
 mod steer_cut;
 mod turns;
 mod upstream;
+mod words;

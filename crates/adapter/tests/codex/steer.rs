@@ -1,139 +1,16 @@
 //! People's words while a turn runs: in that turn, once, at no request's cost but the one that shows them.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use agentrun_adapter::{RequestBarrier, Turn, TurnEnd, Words};
-use agentrun_kernel::{
-    Batch, Body, Drive, Message, MessageId, PlaceTicket, Restart, Source, StopLevel, Submission, SubmissionId, Why,
-};
-use agentrun_testing::script::{Script, Step};
-use agentrun_testing::scripted::{Before, ScriptedModel, SeenRequest};
-use async_trait::async_trait;
+use agentrun_adapter::{Start, TurnEnd};
+use agentrun_kernel::{Body, StopLevel, Why};
+use agentrun_testing::script::Step;
+use agentrun_testing::scripted::SeenRequest;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc as channel, watch};
 
 use crate::harness::{input, result_sent, times_sent};
-use crate::rig::{Owner, Rig, Work, calls};
-
-/// Far above what a loaded machine needs.
-const BOUND: Duration = Duration::from_secs(60);
-pub(crate) const WORDS: &str = "look at the other one too";
-
-/// What somebody says, one message each.
-#[derive(Debug)]
-struct Said {
-    drive: Drive,
-    said: channel::UnboundedReceiver<&'static str>,
-    next: Option<&'static str>,
-}
-
-#[async_trait]
-impl Words for Said {
-    async fn next(&mut self) -> Result<PlaceTicket, Restart> {
-        if self.next.is_none() {
-            self.next = self.said.recv().await;
-        }
-        let Some(text) = self.next else { std::future::pending().await };
-        let (id, turn) =
-            (SubmissionId::fresh(), self.drive.with_state(|state| state.open_turn.as_ref().unwrap().id.clone()));
-        let submission = Submission::new(id.clone(), Source::Person, text);
-        self.drive.append(Batch::of([Body::Submission(submission)]), None).await.unwrap();
-        self.next = None;
-        let message =
-            Message { id: MessageId::fresh(), turn, carries: vec![id], replaces: Vec::new(), text: text.into() };
-        Ok(self.drive.ticket(message))
-    }
-}
-
-/// Says things into the turns of an owner.
-pub(crate) struct Mouth(channel::UnboundedSender<&'static str>);
-
-impl Mouth {
-    pub(crate) fn say(&self, text: &'static str) {
-        self.0.send(text).unwrap();
-    }
-}
-
-/// A turn that words can be said into.
-pub(crate) fn heard(owner: &Owner, turn: Turn) -> (Turn, Mouth) {
-    let (to, said) = channel::unbounded_channel();
-    let words = Said { drive: owner.drive.clone(), said, next: None };
-    (Turn { words: Some(Box::new(words)), ..turn }, Mouth(to))
-}
-
-/// Waits until so many messages were placed. What was placed goes to the program before anything that is told to it later.
-pub(crate) async fn placed(drive: &Drive, wanted: usize) {
-    let reached = tokio::time::timeout(BOUND, async {
-        while drive.with_state(|state| state.messages().count()) < wanted {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    reached.await.expect("the words were not placed");
-}
-
-/// Stands before the model as the gate does: each request waits for the barrier, then until it is let through.
-#[derive(Default)]
-pub(crate) struct Gate {
-    seat: Mutex<Option<(Drive, Arc<dyn RequestBarrier>)>>,
-    passed: watch::Sender<usize>,
-    open: watch::Sender<usize>,
-}
-
-impl Gate {
-    /// A model behind a gate that lets the first `open` requests through.
-    pub(crate) fn before(steps: Vec<Step>, open: usize) -> (Arc<Self>, ScriptedModel) {
-        let gate = Arc::new(Self::default());
-        gate.open(open);
-        let model = ScriptedModel::start_behind(Script::new(steps).unwrap(), gate.clone()).unwrap();
-        (gate, model)
-    }
-
-    pub(crate) fn open(&self, requests: usize) {
-        self.open.send_replace(requests);
-    }
-
-    pub(crate) fn own(&self, owner: &Owner) {
-        let barrier = owner.session.request_barrier().unwrap();
-        *self.seat.lock().unwrap() = Some((owner.drive.clone(), barrier));
-    }
-
-    /// Lets go of the owner's records.
-    pub(crate) fn disown(&self) {
-        *self.seat.lock().unwrap() = None;
-    }
-
-    /// Waits until so many requests passed the barrier.
-    pub(crate) async fn passed(&self, requests: usize) {
-        let mut passed = self.passed.subscribe();
-        let waited = tokio::time::timeout(BOUND, passed.wait_for(|passed| *passed >= requests)).await;
-        waited.expect("the model was not asked").unwrap();
-    }
-}
-
-#[async_trait]
-impl Before for Gate {
-    async fn admit(&self, body: &[u8]) -> Result<(), String> {
-        let seat = self.seat.lock().unwrap().clone();
-        let Some((drive, barrier)) = seat else { return Err("nobody owns the session".to_owned()) };
-        let tail = barrier.before_request(body).await.map_err(|error| error.to_string())?;
-        let bodies = tail.bodies();
-        if !bodies.is_empty() {
-            drive.append(Batch::of(bodies), None).await.map_err(|error| error.to_string())?;
-        }
-        drop((tail, drive, barrier));
-        let mut number = 0;
-        self.passed.send_modify(|passed| {
-            *passed += 1;
-            number = *passed;
-        });
-        // One that is never let through ends with its connection.
-        let _ = self.open.subscribe().wait_for(|open| *open >= number).await;
-        Ok(())
-    }
-}
+use crate::rig::{Rig, Work, calls};
+use crate::words::{BOUND, Gate, WORDS, heard, lost, pausing, placed};
 
 fn shown(request: &SeenRequest) -> (usize, usize) {
     (times_sent(request, "do it"), times_sent(request, WORDS))
@@ -175,7 +52,7 @@ async fn m33_words_said_while_a_tool_runs_come_behind_its_result_in_the_same_tur
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m33_messages_are_steered_one_after_the_other_each_behind_the_one_before_in_the_records() {
+async fn m33_messages_are_steered_one_after_the_other_and_in_their_order() {
     let steps = vec![calls(&[("work", json!({}))]), Step::says("one"), Step::says("two")];
     let (gate, model) = Gate::before(steps, 2);
     let rig = Rig::new(vec![Step::says("elsewhere")]).asking(model.base_url());
@@ -203,21 +80,6 @@ async fn m33_messages_are_steered_one_after_the_other_each_behind_the_one_before
     let requests = model.requests();
     let thirds: Vec<_> = requests.iter().map(|request| times_sent(request, "and the third")).collect();
     assert_eq!((requests.iter().map(shown).collect::<Vec<_>>(), thirds), (vec![(1, 0), (1, 1), (1, 1)], vec![0, 0, 1]));
-    // A crash finds one message on its way: the second was placed behind the first one's line.
-    let mut native = String::new();
-    let mut placed = Vec::new();
-    for record in rig.records().await {
-        match record.body {
-            Body::Native(write) => native += &String::from_utf8_lossy(&write.bytes),
-            Body::Placed(message) => {
-                for before in &placed {
-                    assert!(native.contains(&format!("\"client_id\":\"{before}\"")), "{before} is not in the history");
-                }
-                placed.push(message.message.to_string());
-            }
-            _ => {}
-        }
-    }
     rig.assert_valid().await;
     assert_eq!(all_taken(&rig).await, 3);
 }
@@ -248,56 +110,37 @@ async fn m33_words_said_while_the_model_is_waited_for_come_behind_its_answer() {
     assert_eq!(all_taken(&rig).await, 2);
 }
 
-/// A model that answers the first request up to its middle, and goes on once it is told; and the requests it was asked.
-fn pausing() -> (String, mpsc::Receiver<Value>, mpsc::Sender<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let (asked, seen) = mpsc::channel();
-    let (go_on, told) = mpsc::channel::<()>();
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            let mut stream = stream.unwrap();
-            if asked.send(body_of(&stream)).is_err() {
-                return;
-            }
-            let whole = json!({"type": "message", "id": format!("msg_{number}"), "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]});
-            let events = [
-                json!({"type": "response.created", "response": {"id": format!("resp_{number}")}}),
-                json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": format!("msg_{number}"), "role": "assistant", "content": []}}),
-                json!({"type": "response.output_text.delta", "item_id": format!("msg_{number}"), "output_index": 0, "content_index": 0, "delta": "I "}),
-                json!({"type": "response.output_item.done", "output_index": 0, "item": whole}),
-                json!({"type": "response.completed", "response": {"id": format!("resp_{number}"), "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}}),
-            ];
-            // A client that hung up wants no more.
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
-            for (at, event) in events.iter().enumerate() {
-                if number == 0 && at == 3 && told.recv().is_err() {
-                    return;
-                }
-                let _ = write!(stream, "event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
-                let _ = stream.flush();
-            }
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn b38_the_records_hold_that_one_message_was_taken_before_the_next_is_placed() {
+    let cut = Step { stall_after_events: Some(1), ..Step::says("this is cut") };
+    let rig = Rig::new(vec![calls(&[("work", json!({}))]), cut]);
+    let mut owner = rig.own(Work::Waits, &[]).await;
+    let (turn, mouth) = heard(&owner, owner.place("do it").await);
+    let (host, drive, stop) = (owner.host.clone(), owner.drive.clone(), owner.stop.clone());
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        host.begun.notified().await;
+        mouth.say(WORDS);
+        placed(&drive, 2).await;
+        host.let_go.notify_one();
+        // It is in the history now, and no gate has mirrored that.
+        rig.model.wait_for_requests(2).await.unwrap();
+        mouth.say("and the third");
+        placed(&drive, 3).await;
+        stop.raise(StopLevel::Kill, Why::Host);
     });
-    (url, seen, go_on)
-}
-
-fn body_of(stream: &TcpStream) -> Value {
-    let mut reader = BufReader::new(stream);
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        if let Some(said) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = said.trim().parse().unwrap();
-        }
-        if line.trim().is_empty() {
-            break;
+    assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Kill));
+    let (mut native, mut before) = (String::new(), None);
+    for record in rig.records().await {
+        match record.body {
+            Body::Native(write) => native += &String::from_utf8_lossy(&write.bytes),
+            Body::Placed(message) => {
+                if let Some(before) = before.replace(message.message) {
+                    assert!(native.contains(&format!("\"client_id\":\"{before}\"")), "{before} may be on its way too");
+                }
+            }
+            _ => {}
         }
     }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    serde_json::from_slice(&body).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -450,7 +293,36 @@ async fn m33_a_session_that_is_told_to_stop_takes_no_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b38_words_in_a_turn_that_the_provider_fails_stand_in_its_history_and_the_retry_shows_them() {
+async fn m33_a_turn_whose_answer_is_submitted_takes_no_words() {
+    let rig = Rig::new(vec![calls(&[("work", json!({})), ("submit", json!({"value": 1}))]), Step::says("never asked")]);
+    let mut owner = rig.own(Work::Waits, &[]).await;
+    let (turn, mouth) = heard(&owner, owner.place("do it").await);
+    let host = owner.host.clone();
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        host.begun.notified().await;
+        let submitted = tokio::time::timeout(BOUND, async {
+            while !rig.outcomes().await.iter().any(|(tool, ..)| tool == "submit") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        submitted.await.expect("nothing was submitted");
+        // Time for the turn to hear of it, and then to take words.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        mouth.say(WORDS);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        host.let_go.notify_one();
+    });
+    assert_eq!(end.unwrap(), TurnEnd::Idle);
+    drop(host);
+    assert_eq!(owner.drive.with_state(|state| state.messages().count()), 1);
+    owner.end_turn().await;
+    owner.close().await;
+    assert_eq!(rig.model.requests().len(), 1);
+    rig.assert_valid().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b38_words_in_a_turn_that_the_provider_fails_are_shown_by_the_request_after_it() {
     let (gate, model) = Gate::before(vec![Step::fails(429), Step::says("done")], 0);
     let rig = Rig::new(vec![Step::says("elsewhere")]).asking(model.base_url());
     let mut owner = rig.own(Work::Answers, &[]).await;
@@ -469,8 +341,13 @@ async fn b38_words_in_a_turn_that_the_provider_fails_stand_in_its_history_and_th
     owner.close().await;
     let mut owner = rig.own(Work::Answers, &[]).await;
     gate.own(&owner);
-    assert!(owner.survey.taken.len() == 2 && !owner.survey.ended, "{:?}", owner.survey);
-    let turn = owner.turn(agentrun_adapter::Start::Continue(owner.placed()));
+    assert!(!owner.survey.ended, "{:?}", owner.survey);
+    // The program takes them as it fails, unless the failure was there before them.
+    let start = match lost(&owner).pop() {
+        Some(lost) => Start::Again(lost),
+        None => Start::Continue(owner.placed()),
+    };
+    let turn = owner.turn(start);
     assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
     gate.disown();
     owner.end_turn().await;
@@ -478,6 +355,7 @@ async fn b38_words_in_a_turn_that_the_provider_fails_stand_in_its_history_and_th
     let requests = model.requests();
     assert_eq!(requests.iter().map(shown).collect::<Vec<_>>(), [(1, 0), (1, 1)]);
     rig.assert_valid().await;
+    assert_eq!(all_taken(&rig).await, 2);
 }
 
 /// A program that is given words in its last moment, in the real one's lines. `$1` of its parts is what it does with them.

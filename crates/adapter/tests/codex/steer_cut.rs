@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::harness::times_sent;
 use crate::recovery::program_of;
 use crate::rig::{NOTE, Rig, Work, answer, calls};
-use crate::steer::{Gate, WORDS, heard, placed};
+use crate::words::{Gate, WORDS, heard, lost, placed};
 
 const THIRD: &str = "and the third";
 
@@ -129,10 +129,7 @@ async fn go_on(rig: &Rig, gate: &Gate, moment: Moment) -> usize {
     let mut owner = rig.own(Work::Answers, &open).await;
     gate.own(&owner);
     gate.open(99);
-    let lost: Vec<_> = owner.drive.with_state(|state| {
-        let lost = state.messages().filter(|message| !owner.survey.taken.contains(&message.placed.message));
-        lost.map(|message| Message::from(&*message.placed)).collect()
-    });
+    let lost = lost(&owner);
     assert!(lost.len() <= 1, "{moment:?}: a crash finds at most one message on its way, not {lost:?}");
     let again = !matches!(moment, Moment::InTheHistory | Moment::InTheNextAnswer | Moment::Idle);
     assert_eq!(!lost.is_empty(), again, "{moment:?}: what the history holds of the words");

@@ -29,7 +29,7 @@ pub(crate) fn follow_up(world: &World, name: &str, prompt: &str) -> Command {
     command
 }
 
-fn settle(world: &World) -> Value {
+pub(crate) fn settle(world: &World) -> Value {
     let mut command = world.agentrun();
     command.args(["settle", &world.session, "--json", "--store", &world.store()]);
     let ended = Running::to_end(command);

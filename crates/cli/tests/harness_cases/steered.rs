@@ -7,12 +7,13 @@ use agentrun_testing::scripted::ScriptedModel;
 use serde_json::{Value, json};
 
 use crate::harness::{Harness, cases, seen};
-use crate::later_turns::follow_up;
+use crate::later_turns::{follow_up, settle};
 use crate::world::{Running, Tool, World, model, of_kind, outcomes_of, prompt_stands_once, until};
 
 cases! {
     codex: c14_words_sent_while_a_tool_runs_are_in_that_turn_once_m33,
         c14_kill_9_at_any_moment_of_a_turn_that_words_were_sent_into_and_they_are_seen_once_b36_b38,
+        c16_kill_9_and_a_settle_without_the_program_and_the_next_message_carries_the_words_b29_b37,
         c15_words_sent_as_the_answer_is_submitted_are_carried_by_the_next_follow_up_b37;
 }
 
@@ -151,5 +152,27 @@ fn c15_words_sent_as_the_answer_is_submitted_are_carried_by_the_next_follow_up_b
     assert_eq!(told.result()["text"], "Both of them.", "{told:?}");
     assert_eq!(model.requests().len(), 2);
     words_stand_once(&model);
+    world.check();
+}
+
+fn c16_kill_9_and_a_settle_without_the_program_and_the_next_message_carries_the_words_b29_b37(on: Harness) {
+    let mut world = World::new(on);
+    let model = counting();
+    let (work, running) = told_in_a_call(&world, &model);
+    running.kill_9();
+    let harness = world.harness.clone();
+    let (program, noted) = world.noting_program();
+    world.harness = program;
+    settle(&world);
+    assert!(!noted.exists(), "no program was started");
+    let records = world.records();
+    let unsent = of_kind(&records, "settled");
+    assert_eq!(unsent[0]["unsent"].as_array().map(Vec::len), Some(1), "{unsent:?}");
+
+    work.release();
+    world.harness = harness;
+    Running::to_end(world.run(&model.base_url())).delivered(21);
+    words_stand_once(&model);
+    assert_eq!((model.requests().len(), work.runs().len()), (2, 1), "the settled turn goes no further");
     world.check();
 }
