@@ -107,6 +107,38 @@ fn b37_a_prompt_that_was_acknowledged_and_not_written_is_not_taken_at_any_cut() 
 }
 
 #[test]
+fn b38_words_that_were_steered_into_a_turn_are_taken_once_their_line_is_whole_and_cut_they_stand_nowhere() {
+    let words = "aaaaaaaa-0000-4000-8000-000000000002";
+    let whole = recorded("steered");
+    let place = |what: &str| whole.windows(what.len()).position(|window| window == what.as_bytes()).unwrap();
+    let end_of = |at: usize| at + whole[at..].iter().position(|byte| *byte == b'\n').unwrap();
+    let line = end_of(place(&format!("\"client_id\":\"{words}\"")));
+    let output = end_of(place("function_call_output"));
+    for length in (output + 1..=whole.len()).step_by(97).chain(line - 1..=line + 2) {
+        let mut files = files(&whole[..length]);
+        let taken = length > line;
+        assert_eq!(survey(&files).taken.len(), 1 + usize::from(taken), "at {length}");
+        repair(&mut files, &[], &no_response);
+        let shown = items(&files).iter().filter(|(_, told)| told == "look at the other one too").count();
+        assert_eq!(shown, usize::from(taken), "at {length}");
+        assert!(survey(&files).open_calls.is_empty(), "at {length}: the result before it stands");
+    }
+    let files = files(&whole);
+    assert_eq!(survey(&files).taken, [MessageId(PROMPT.to_owned()), MessageId(words.to_owned())]);
+    assert!(survey(&files).ended);
+}
+
+#[test]
+fn m33_a_turn_that_took_words_at_its_end_and_asked_the_model_no_more_is_not_over() {
+    let taken = json!({"type": "event_msg", "payload": {"type": "user_message", "client_id": "s", "message": "more"}});
+    let over = json!({"type": "event_msg", "payload": {"type": "task_complete", "turn_id": "t"}});
+    let mut whole = recorded("ended");
+    assert!(survey(&files(&whole)).ended);
+    whole.extend(format!("{taken}\n{over}\n").into_bytes());
+    assert!(!survey(&files(&whole)).ended);
+}
+
+#[test]
 fn b36_the_prompts_item_without_the_line_that_says_whose_it_is_is_cut_so_it_cannot_stand_twice() {
     let whole = recorded("killed_in_request");
     let line = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;

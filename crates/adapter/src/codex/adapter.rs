@@ -68,8 +68,7 @@ const ABILITIES: Capabilities = Capabilities {
     drain: true,
     // It can copy a history, but records cannot yet say whose.
     fork: false,
-    // It takes words while a turn runs (`turn/steer`), but a running turn is handed none: each message begins its own.
-    steer: false,
+    steer: true,
     restores_responses: true,
     builtins: Built::Gated,
 };

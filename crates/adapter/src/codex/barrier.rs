@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agentrun_kernel::{Batch, Body, Drive, Durability, NativeWrite};
+use agentrun_kernel::{Batch, Body, Drive, Durability, Message, NativeWrite};
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -33,6 +33,17 @@ pub(super) struct RolloutBarrier {
     now: Mutex<Now>,
 }
 
+/// What became of a message by the end of the turn it was given in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Became {
+    /// The rollout lacks it.
+    Lost,
+    /// The rollout holds it, and the model was not asked since.
+    Unheard,
+    /// The model was asked on it.
+    Heard,
+}
+
 /// What the barrier waits for, now.
 #[derive(Default)]
 struct Now {
@@ -40,6 +51,10 @@ struct Now {
     stream: Option<String>,
     /// The message of the turn that runs.
     message: Option<String>,
+    /// The history that was restored shows a turn that goes on.
+    in_the_middle: bool,
+    /// Words that were steered into it last: their id and what they say.
+    words: Option<(String, Arc<str>)>,
     /// What the rollout held when it was last looked at.
     index: Index,
 }
@@ -82,9 +97,16 @@ impl RolloutBarrier {
                 self.write(NativeWrite { stream: stream.clone(), offset, bytes: Arc::from([]) }).await?;
             }
             thread = rollout.thread().map(str::to_owned);
-            self.now().stream = Some(stream);
+            let mut now = self.now();
+            now.in_the_middle = !rollout.ended();
+            now.stream = Some(stream);
         }
         Ok(thread)
+    }
+
+    /// Whether the thread was taken up in the middle of a turn.
+    pub(super) fn in_the_middle(&self) -> bool {
+        self.now().in_the_middle
     }
 
     /// The program writes its thread's history there. `false`: that is no place in its own home, or not where it was.
@@ -104,7 +126,31 @@ impl RolloutBarrier {
 
     /// The turn that begins is about this message: no request is paid until the rollout holds it.
     pub(super) fn expect_message(&self, id: &str) {
-        self.now().message = Some(id.to_owned());
+        let mut now = self.now();
+        now.message = Some(id.to_owned());
+        now.words = None;
+    }
+
+    /// Words are steered into the turn that runs: no request that shows them is paid until the rollout holds them.
+    pub(super) fn expect_words(&self, message: &Message) {
+        self.now().words = Some((message.id.as_str().to_owned(), message.text.clone()));
+    }
+
+    /// Waits until the rollout holds our message of this id.
+    pub(super) async fn took(&self, message: &str) -> Result<(), JournalError> {
+        self.wait(|index, _| index.holds_message(message)).await.map(drop)
+    }
+
+    /// What became of a message that the program was given in this turn of its own, which is over.
+    pub(super) async fn became(&self, message: &str, turn: &str) -> Result<Became, JournalError> {
+        // Its lines come in order: behind the end of the turn comes no message of it.
+        drop(self.wait(|index, _| index.holds_end_of(turn)).await?);
+        let now = self.now();
+        Ok(match now.index.holds_message(message) {
+            false => Became::Lost,
+            true if now.index.unheard(message) => Became::Unheard,
+            true => Became::Heard,
+        })
     }
 
     /// The call as the model made it, and how many results its id has.
@@ -142,7 +188,7 @@ impl RolloutBarrier {
     /// Waits until the response that made the call came whole, or for the patience of a barrier: then it was cut.
     pub(super) async fn response_of(&self, call: &str) {
         // What comes of the wait is the same: the turn ends, and what is there is mirrored.
-        drop(self.wait(|index| index.holds_response_of(call)).await);
+        drop(self.wait(|index, _| index.holds_response_of(call)).await);
     }
 
     /// Mirrors what is there.
@@ -206,12 +252,12 @@ impl RolloutBarrier {
         tokio::fs::read(&path).await.map_err(|error| JournalError::Io { path, error })
     }
 
-    async fn wait(&self, seen: impl Fn(&Index) -> bool + Send) -> Result<Tail, JournalError> {
+    async fn wait(&self, seen: impl Fn(&Index, &[u8]) -> bool + Send) -> Result<Tail, JournalError> {
         let stream = self.stream().ok_or(JournalError::TimedOut(Duration::ZERO))?;
         let seen = |bytes: &[u8]| {
             let index = &mut self.now().index;
             index.follow(bytes);
-            seen(index)
+            seen(index, bytes)
         };
         self.journal.barrier(&stream, PATIENCE, seen).await
     }
@@ -221,7 +267,7 @@ impl RolloutBarrier {
 impl CallBarrier for RolloutBarrier {
     async fn before_call(&self, call: &str) -> Result<(Tail, u32), JournalError> {
         let ordinal = Mutex::new(0);
-        let tail = self.wait(|index| {
+        let tail = self.wait(|index, _| {
             *ordinal.lock().unwrap_or_else(PoisonError::into_inner) = index.results(call);
             index.holds_call(call)
         });
@@ -234,12 +280,22 @@ impl CallBarrier for RolloutBarrier {
 #[async_trait]
 impl RequestBarrier for RolloutBarrier {
     async fn before_request(&self, body: &[u8]) -> Result<Tail, JournalError> {
-        let message = self.now().message.clone();
-        let Sent { results, calls } = Sent::read(body);
+        let (message, words) = {
+            let now = self.now();
+            (now.message.clone(), now.words.clone())
+        };
+        let Sent { results, calls, said } = Sent::read(body);
+        // A request that was on its way before them does not show them.
+        let shown = |text: &str| said.iter().filter(|said| *said == text).count();
+        let words = words.map(|(id, text)| (id, shown(&text), text));
         let tail = self
-            .wait(move |index| {
+            .wait(move |index, bytes| {
                 let answered = results.iter().all(|id| index.results(id) > 0);
-                answered && message.as_deref().is_none_or(|id| index.holds_message(id))
+                let taken = message.as_deref().is_none_or(|id| index.holds_message(id));
+                let steered = words
+                    .as_ref()
+                    .is_none_or(|(id, shown, text)| index.holds_message(id) || *shown <= index.taken_with(bytes, text));
+                answered && taken && steered
             })
             .await?;
         // A call of a tool nobody offered reaches no one: the program answers it by itself. It shows here, before more is paid for it.

@@ -18,6 +18,10 @@ pub(super) struct Index {
     messages: HashMap<String, Range<usize>>,
     /// Where the newest response stands that came whole.
     response: Option<usize>,
+    /// Where the newest item of the model's stands, or response.
+    model: Option<usize>,
+    /// The program's id of the turn that was over last.
+    over: Option<String>,
 }
 
 impl Index {
@@ -33,14 +37,23 @@ impl Index {
             self.read = at.end;
             let Some(Raw { kind, payload, .. }) = raw(line) else { continue };
             match what(&kind, &payload) {
-                What::ModelItem { call: Some(call), .. } => {
-                    self.calls.insert(call.id, at);
+                What::ModelItem { call, .. } => {
+                    self.model = Some(at.start);
+                    if let Some(call) = call {
+                        self.calls.insert(call.id, at);
+                    }
                 }
                 What::Output { call } => self.outputs.entry(call).or_default().push(at),
                 What::Taken { message: Some(message) } => {
                     self.messages.insert(message, at);
                 }
-                What::Response { .. } => self.response = Some(at.start),
+                What::Response { .. } => {
+                    self.response = Some(at.start);
+                    self.model = self.response;
+                }
+                What::TurnOver { .. } => {
+                    self.over = payload.get("turn_id").and_then(Value::as_str).map(str::to_owned);
+                }
                 _ => {}
             }
         }
@@ -78,6 +91,25 @@ impl Index {
     /// Whether it holds our message of this id.
     pub(super) fn holds_message(&self, id: &str) -> bool {
         self.messages.contains_key(id)
+    }
+
+    /// How many messages it took that say exactly this.
+    pub(super) fn taken_with(&self, bytes: &[u8], words: &str) -> usize {
+        let says = |line: &&Range<usize>| {
+            let taken = bytes.get((*line).clone()).and_then(raw);
+            taken.is_some_and(|taken| taken.payload.get("message").is_some_and(|said| said == words))
+        };
+        self.messages.values().filter(says).count()
+    }
+
+    /// Whether it holds our message of this id and nothing of the model's behind it.
+    pub(super) fn unheard(&self, id: &str) -> bool {
+        self.messages.get(id).is_some_and(|message| self.model.is_none_or(|model| model < message.start))
+    }
+
+    /// Whether it holds the end of this turn of the program's, and no other behind it.
+    pub(super) fn holds_end_of(&self, turn: &str) -> bool {
+        self.over.as_deref() == Some(turn)
     }
 
     /// Whether the response that made the newest call of this id came whole.
@@ -157,6 +189,32 @@ mod tests {
         bytes.extend(line("token_usage_record", json!({"response_id": "r"})));
         index.follow(&bytes);
         assert!(index.holds_response_of("c") && !index.holds_response_of("d"));
+    }
+
+    #[test]
+    fn m33_a_message_behind_the_models_newest_words_is_unheard_until_it_says_more() {
+        let taken =
+            |id: &str| line("event_msg", json!({"type": "user_message", "client_id": id, "message": "as said"}));
+        let mut bytes = [taken("m"), call("c", "{}"), output("c", json!("one")), taken("s")].concat();
+        let mut index = Index::default();
+        index.follow(&bytes);
+        assert_eq!((index.unheard("m"), index.unheard("s"), index.unheard("t")), (false, true, false));
+        assert_eq!((index.taken_with(&bytes, "as said"), index.taken_with(&bytes, "as")), (2, 0));
+        bytes.extend(line("token_usage_record", json!({"response_id": "r"})));
+        index.follow(&bytes);
+        assert!(!index.unheard("s"));
+    }
+
+    #[test]
+    fn the_turn_that_was_over_last_is_known_by_its_id() {
+        let over = |turn: &str| line("event_msg", json!({"type": "task_complete", "turn_id": turn}));
+        let mut bytes = over("one");
+        let mut index = Index::default();
+        index.follow(&bytes);
+        assert!(index.holds_end_of("one") && !index.holds_end_of("two"));
+        bytes.extend(over("two"));
+        index.follow(&bytes);
+        assert!(index.holds_end_of("two"));
     }
 
     #[test]

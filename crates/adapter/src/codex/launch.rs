@@ -163,6 +163,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("features.shell_snapshot", "false"),
     ("features.hooks", "false"),
     ("features.workspace_dependencies", "false"),
+    // With it, words that are steered into a turn cut the response that comes, which is paid for and then in no history.
+    ("features.instant_interrupt", "false"),
     ("features.guardian_approval", "false"),
     ("history.persistence", "\"none\""),
     // The model is offered the node's tools and nothing else.

@@ -12,6 +12,7 @@ mod response;
 mod rollout;
 mod schema;
 mod session;
+mod steer;
 mod turn;
 mod wire;
 

@@ -208,25 +208,29 @@ impl Rollout {
         })
     }
 
-    /// Whether the newest turn is over: it says so, or the model's last response came whole and calls nothing. A failed one is not over: it
-    /// goes on.
+    /// Whether the newest turn is over: it says so, or the model's last response came whole and calls nothing. A failed one is not over, nor
+    /// one that took words at its end on which the model was not asked: it goes on.
     pub(super) fn ended(&self) -> bool {
         let mut over = false;
         let mut calling = false;
+        let mut heard = true;
         for line in &self.lines {
             match &line.what {
-                What::TurnOver { failed } => over = !failed,
+                What::TurnOver { failed } => over = !failed && heard,
                 What::TurnBegan { .. } | What::Taken { .. } | What::Output { .. } | What::Compacted => {
                     over = false;
                     calling = false;
+                    heard &= !matches!(line.what, What::Taken { .. });
                 }
                 What::ModelItem { call, .. } => {
                     over = false;
                     calling |= call.is_some();
+                    heard = true;
                 }
                 What::Response { .. } => {
                     over = !calling;
                     calling = false;
+                    heard = true;
                 }
                 What::Meta { .. } | What::UserItem | What::Aborted | What::Other => {}
             }
@@ -389,6 +393,8 @@ pub(super) struct Sent {
     pub(super) results: Vec<String>,
     /// The calls the model made last: id, name and arguments.
     pub(super) calls: Vec<(String, String, Value)>,
+    /// What each message says that is not the model's.
+    pub(super) said: Vec<String>,
 }
 
 impl Sent {
@@ -399,7 +405,8 @@ impl Sent {
             input: Vec<Map<String, Value>>,
         }
         let Ok(body) = serde_json::from_slice::<Body>(body) else { return Self::default() };
-        let mut sent = Self::default();
+        let said = body.input.iter().filter(|item| what("response_item", item) == What::UserItem).map(words).collect();
+        let mut sent = Self { said, ..Self::default() };
         let mut behind = true;
         for item in body.input.iter().rev() {
             match what("response_item", item) {

@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use super::barrier::RolloutBarrier;
 use super::launch::{Launch, PROVIDER};
 use super::schema::carried;
-use super::turn::{Ended, Running};
+use super::steer::Steering;
+use super::turn::{Ended, Ground, Running};
 use super::wire::{self, Asked, Line};
 use crate::adapter::{Admission, Capabilities};
 use crate::calls::Calls;
@@ -194,6 +195,32 @@ impl Program {
         self.asked
     }
 
+    /// Begins a turn, with a message or on what the thread's history holds; answers our request's id.
+    pub(super) async fn begin(&mut self, message: Option<&Message>) -> u64 {
+        let params = match message {
+            Some(message) => self.given(message),
+            None => json!({ "threadId": self.thread, "input": [] }),
+        };
+        self.send("turn/start", params).await
+    }
+
+    /// Gives the turn that runs a message; answers our request's id.
+    pub(super) async fn steer(&mut self, turn: &str, message: &Message) -> u64 {
+        let mut params = self.given(message);
+        if let Some(params) = params.as_object_mut() {
+            params.insert("expectedTurnId".to_owned(), json!(turn));
+        }
+        self.send("turn/steer", params).await
+    }
+
+    fn given(&self, message: &Message) -> Value {
+        json!({
+            "threadId": self.thread,
+            "input": [{ "type": "text", "text": message.text }],
+            "clientUserMessageId": message.id,
+        })
+    }
+
     /// Sends words for the thread's history, which the model reads with its next request; answers our request's id.
     pub(super) async fn inject(&mut self, role: &str, text: &str) -> u64 {
         let params = self.injected(role, text);
@@ -247,7 +274,7 @@ impl AdapterSession for CodexSession {
     }
 
     async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
-        let Turn { start, stop, recovery_note, words: _ } = turn;
+        let Turn { start, stop, recovery_note, words } = turn;
         self.rollout.expect_message(match &start {
             Start::Place(ticket) => ticket.id().as_str(),
             Start::Again(message) | Start::Continue(message) => message.id.as_str(),
@@ -264,35 +291,28 @@ impl AdapterSession for CodexSession {
                 }
             }
         };
-        let input = match start {
+        let (message, cut) = match start {
             Start::Place(ticket) => match ticket.place().await {
-                Ok(message) => Some(message),
+                Ok(message) => (Some(message), false),
                 Err(error) => {
                     program.child.end(Duration::ZERO).await;
                     return Err(not_placed(error));
                 }
             },
-            Start::Again(message) => Some(message),
-            Start::Continue(_) => None,
-        };
-        let params = match input {
-            Some(Message { id, text, .. }) => json!({
-                "threadId": program.thread,
-                "input": [{ "type": "text", "text": text }],
-                "clientUserMessageId": id,
-            }),
+            // Words that were steered into it come behind what it did.
+            Start::Again(message) => (Some(message), self.rollout.in_the_middle()),
             // The model is asked on what the rollout holds: no word is added to it but the note.
-            None => {
-                if let Err(error) = self.tell_of_interruption(&mut program, &recovery_note).await {
-                    return Err(not_ready(program.child, error).await);
-                }
-                json!({ "threadId": program.thread, "input": [] })
-            }
+            Start::Continue(_) => (None, true),
         };
-        program.send("turn/start", params).await;
+        if cut && let Err(error) = self.tell_of_interruption(&mut program, &recovery_note).await {
+            return Err(not_ready(program.child, error).await);
+        }
+        program.begin(message.as_ref()).await;
         let mut unanswered = HashSet::new();
-        let (calls, rollout) = (self.calls.clone(), self.rollout.clone());
-        let running = Running::new(&mut program, calls, rollout, &self.seat, stop, self.silence, &mut unanswered);
+        let (seat, calls, rollout, silence) = (&self.seat, self.calls.clone(), self.rollout.clone(), self.silence);
+        let steering = Steering::new(rollout.clone(), words, message.map(|message| message.id));
+        let ground = Ground { seat, calls, rollout, silence };
+        let running = Running::new(&mut program, ground, stop, steering, &mut unanswered);
         match running.run().await {
             Ok(Ended::By(end @ TurnEnd::Stopped(_))) => {
                 self.end(program, Duration::ZERO).await;

@@ -6,23 +6,26 @@
 //!  requestApproval ─► the same ─► accept ─► its output stands in the rollout ─► outcome
 //!                              └─► denied: the reason into the history ─► decline
 //!  anything else that is asked ─► declined at once
-//!  turn/completed ─► idle
+//!  a person's words ─► [placed] ─► turn/steer
+//!  turn/completed ─► idle, or another turn of the program's for words it did not take
 //! ```
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{Outcome, OutcomeEnd, Restart, StopLevel, StopSignal};
+use agentrun_kernel::{DriveError, Durability, Outcome, OutcomeEnd, PlaceTicket, Restart, StopLevel, StopSignal};
 use serde_json::Value;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::barrier::RolloutBarrier;
+use super::barrier::{Became, RolloutBarrier};
 use super::session::Program;
+use super::steer::Steering;
 use super::wire::{self, Approval, Asked, Fault, Line, ToolCalled, TurnEnded};
 use crate::calls::{Calls, Failure, above, finish, until, unwind};
 use crate::error::AdapterErrorKind;
+use crate::journal::JournalError;
 use crate::seat::Seat;
 use crate::session::TurnEnd;
 use crate::tools::{Answer, Observed};
@@ -32,6 +35,9 @@ const BEHIND: Duration = Duration::from_secs(5);
 /// A terminal stays open for input, and of what is typed into it the program asks nobody. Without one a command's input is closed.
 const NO_TERMINAL: &str =
     "This command was not run: commands run without a terminal here. Call exec_command again, without `tty`.";
+
+/// The status of a turn that ended as it should.
+const COMPLETED: &str = "completed";
 
 /// What a call's task found.
 enum Done {
@@ -59,19 +65,28 @@ pub(super) enum Ended {
     Delivered(Vec<(String, Arc<str>)>),
 }
 
+/// What each turn of a session runs on.
+pub(super) struct Ground<'a> {
+    pub(super) seat: &'a Seat,
+    pub(super) calls: Arc<Calls>,
+    pub(super) rollout: Arc<RolloutBarrier>,
+    /// How long the program may say nothing while no call of ours runs.
+    pub(super) silence: Duration,
+}
+
 /// A turn that runs.
 pub(super) struct Running<'a> {
     program: &'a mut Program,
-    seat: &'a Seat,
-    calls: Arc<Calls>,
-    rollout: Arc<RolloutBarrier>,
+    on: Ground<'a>,
     stop: StopSignal,
-    /// How long the program may say nothing while no call of ours runs.
-    silence: Duration,
+    /// People's words for it.
+    steering: Steering,
     /// Our request that starts it.
     start: u64,
     /// The program's id of it, once it was told.
     turn: Option<String>,
+    /// The program says that it runs.
+    began: bool,
     ended: Option<TurnEnded>,
     /// One for each call. Those that wait for a result to be written would hold the session's records behind a turn that was cut.
     tasks: JoinSet<Done>,
@@ -91,22 +106,19 @@ impl<'a> Running<'a> {
     /// The turn that the program's last request starts.
     pub(super) fn new(
         program: &'a mut Program,
-        calls: Arc<Calls>,
-        rollout: Arc<RolloutBarrier>,
-        seat: &'a Seat,
+        on: Ground<'a>,
         stop: StopSignal,
-        silence: Duration,
+        steering: Steering,
         unanswered: &'a mut HashSet<String>,
     ) -> Self {
         Self {
             start: program.asked,
             program,
-            seat,
-            calls,
-            rollout,
+            on,
             stop,
-            silence,
+            steering,
             turn: None,
+            began: false,
             ended: None,
             tasks: JoinSet::new(),
             streaming: true,
@@ -119,7 +131,13 @@ impl<'a> Running<'a> {
 
     /// Runs until the program is idle, or is to be ended.
     pub(super) async fn run(mut self) -> Result<Ended, Failure> {
-        let drive = self.seat.drive.clone();
+        let ended = self.until_idle().await;
+        self.steering.end().await;
+        ended
+    }
+
+    async fn until_idle(&mut self) -> Result<Ended, Failure> {
+        let drive = self.on.seat.drive.clone();
         let lost = drive.lost();
         tokio::pin!(lost);
         let mut heard = Instant::now();
@@ -127,18 +145,29 @@ impl<'a> Running<'a> {
         loop {
             let quiet = self.tasks.is_empty();
             if quiet && !self.last_calls.is_empty() {
-                return Ok(Ended::Delivered(self.last_calls));
+                return Ok(Ended::Delivered(std::mem::take(&mut self.last_calls)));
             }
             let level = self.stop.level();
-            if let Some(ended) = self.ended.take_if(|_| quiet || over.is_some_and(|at| at <= Instant::now())) {
-                return Ok(Ended::By(end_of(ended, level)));
+            let late = over.is_some_and(|at| at <= Instant::now());
+            // Words that the program neither took nor refused yet may be its to take.
+            let rests = (quiet || late) && !self.steering.unanswered();
+            if let Some(ended) = self.ended.take_if(|_| rests) {
+                if !self.goes_on(&ended, level).await? {
+                    return Ok(Ended::By(end_of(ended, level)));
+                }
+                (heard, over) = (Instant::now(), None);
+                continue;
             }
             let drained = level >= StopLevel::Drain && quiet && !self.streaming;
             // An interrupt would write the program's own account of it into the history, and what it cut: it is killed instead.
             if level >= StopLevel::Interrupt || drained || (self.withheld && quiet) {
                 return Ok(Ended::By(TurnEnd::Stopped(level.max(StopLevel::Drain))));
             }
-            let stalled = heard.checked_add(self.silence).filter(|_| quiet);
+            if self.takes_words(level) {
+                self.steering.ask();
+            }
+            let owes = self.steering.unanswered();
+            let stalled = heard.checked_add(self.on.silence).filter(|_| quiet || owes);
             let mut rises = self.stop.clone();
             tokio::select! {
                 restart = &mut lost => return Err(unwind(restart)),
@@ -156,15 +185,19 @@ impl<'a> Running<'a> {
                         over = heard.checked_add(BEHIND);
                     }
                 }
-                Some(done) = self.tasks.join_next() => {
+                // Words given before a result come with it, not a request later.
+                Some(done) = self.tasks.join_next(), if !owes => {
                     heard = Instant::now();
                     let lost = |error: JoinError| (AdapterErrorKind::Protocol, format!("the task of a call was lost: {error}"));
                     self.settle(done.map_err(lost)?).await?;
                 }
+                next = self.steering.next() => if let Some(ticket) = next {
+                    self.steer(ticket.map_err(unwind)?).await?;
+                },
                 _ = rises.reached(above(level)) => {}
-                () = until(over) => {}
+                () = until(over.filter(|_| !late)) => {}
                 () = until(stalled) => {
-                    let silence = self.silence;
+                    let silence = self.on.silence;
                     let message = format!(
                         "Codex said nothing for {silence:?}, and its model may have answered nothing; the session can be resumed"
                     );
@@ -178,6 +211,7 @@ impl<'a> Running<'a> {
         match line {
             Line::Asks { id, request } => self.asked(id, request).await,
             Line::Answers { id, answer } if id == self.start => self.started(answer)?,
+            Line::Answers { id, .. } if self.steering.answered(id) => {}
             Line::Answers { id, .. } => {
                 // Refused, the reason is lost to the model; the call is declined all the same.
                 if let Some((request, call)) = self.denied.remove(&id) {
@@ -186,14 +220,18 @@ impl<'a> Running<'a> {
                     self.streaming = self.tasks.is_empty();
                 }
             }
-            Line::TurnStarted { turn } => self.turn = Some(turn),
+            Line::TurnStarted { turn } => {
+                self.turn = Some(turn);
+                self.began = true;
+            }
+            Line::Took { message } => self.steering.took(&message),
             Line::TurnCompleted(ended) => {
                 if self.turn.as_ref().is_none_or(|turn| *turn == ended.id) {
                     self.streaming = false;
                     self.ended = Some(ended);
                 }
             }
-            Line::Delta(text) => self.seat.deltas.show(&text),
+            Line::Delta(text) => self.on.seat.deltas.show(&text),
             Line::Odd { method, why } => {
                 let message = format!("Codex sent a `{method}` message this version cannot read: {why}");
                 return Err((AdapterErrorKind::Protocol, message));
@@ -214,6 +252,56 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Whether the turn still has its say, so that words for it are for it.
+    fn takes_words(&self, level: StopLevel) -> bool {
+        let over = self.ended.is_some() || self.withheld || !self.last_calls.is_empty();
+        self.began && !over && level == StopLevel::Run
+    }
+
+    /// Places words into the turn and gives them to the program. One that takes none any more drops the ticket: the words stay.
+    async fn steer(&mut self, ticket: PlaceTicket) -> Result<(), Failure> {
+        let Some(turn) = self.turn.clone().filter(|_| self.takes_words(self.stop.level())) else { return Ok(()) };
+        // The message before these stands in the rollout, and first it stands so in the records.
+        self.on.rollout.mirror(Durability::Synced).await.map_err(of_journal)?;
+        match ticket.place().await {
+            Ok(message) => {
+                self.on.rollout.expect_words(&message);
+                let request = self.program.steer(&turn, &message).await;
+                self.steering.gave(message, request);
+                Ok(())
+            }
+            // It was delivered in the same moment.
+            Err(DriveError::Illegal(_)) => {
+                self.steering.close();
+                Ok(())
+            }
+            Err(error) => Err(of_journal(error.into())),
+        }
+    }
+
+    /// Begins another turn of the program's where the one that ended left words behind: it accepts them until its last moment, and then
+    /// does not take them, or takes them and asks the model no more.
+    async fn goes_on(&mut self, ended: &TurnEnded, level: StopLevel) -> Result<bool, Failure> {
+        let Some(given) = self.steering.given() else { return Ok(false) };
+        let over = level > StopLevel::Run || self.withheld || !self.last_calls.is_empty();
+        if over || ended.status != COMPLETED {
+            // The records tell what it took.
+            return Ok(false);
+        }
+        let became = self.on.rollout.became(given.id.as_str(), &ended.id).await.map_err(of_journal)?;
+        let message = match became {
+            Became::Heard => return Ok(false),
+            Became::Unheard => None,
+            Became::Lost => {
+                self.on.rollout.expect_message(given.id.as_str());
+                Some(&given)
+            }
+        };
+        self.start = self.program.begin(message).await;
+        (self.turn, self.began, self.streaming) = (None, false, true);
+        Ok(true)
+    }
+
     async fn asked(&mut self, request: Value, asked: Asked) {
         if let Asked::Other(what) = &asked {
             self.program.child.tell(&wire::decline(&request, what)).await;
@@ -230,14 +318,14 @@ impl<'a> Running<'a> {
         }
         match asked {
             Asked::Tool(ToolCalled { call_id: call, tool, arguments }) => {
-                let calls = self.calls.clone();
+                let calls = self.on.calls.clone();
                 self.tasks.spawn(async move {
                     let answer = calls.call(&call, &tool, arguments).await;
                     Done::Called { request, call, answer }
                 });
             }
             Asked::Approval(Approval { item_id: call }) => {
-                let (calls, rollout) = (self.calls.clone(), self.rollout.clone());
+                let (calls, rollout) = (self.on.calls.clone(), self.on.rollout.clone());
                 self.tasks.spawn(async move {
                     let observed = observe(&calls, &rollout, &call).await;
                     Done::Observed { request, call, observed }
@@ -252,7 +340,7 @@ impl<'a> Running<'a> {
             Done::Called { request, call, answer } => match answer.map_err(unwind)? {
                 Answer::Text { text, end_turn: true, .. } => {
                     // Answered, the program would ask the model once more. What the response still holds is waited for.
-                    let (rollout, made) = (self.rollout.clone(), call.clone());
+                    let (rollout, made) = (self.on.rollout.clone(), call.clone());
                     self.last_calls.push((call, text));
                     self.tasks.spawn(async move {
                         rollout.response_of(&made).await;
@@ -270,7 +358,7 @@ impl<'a> Running<'a> {
                 (Observed::Run(effect), ordinal) => {
                     self.unanswered.remove(&call);
                     self.answer(&request, wire::decision(true)).await;
-                    let rollout = self.rollout.clone();
+                    let rollout = self.on.rollout.clone();
                     self.tasks.spawn(async move {
                         let ran = match rollout.output_of(&call, ordinal).await {
                             Ok(text) => {
@@ -298,7 +386,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    async fn answer(&self, request: &Value, result: Value) {
+    async fn answer(&mut self, request: &Value, result: Value) {
         self.program.child.tell(&wire::answer(request, result)).await;
     }
 }
@@ -316,8 +404,15 @@ async fn observe(calls: &Calls, rollout: &RolloutBarrier, call: &str) -> Result<
     Ok((observed, ordinal))
 }
 
+fn of_journal(error: JournalError) -> Failure {
+    match error {
+        JournalError::Drive(DriveError::Restart(restart)) => unwind(restart),
+        error => (AdapterErrorKind::History, error.to_string()),
+    }
+}
+
 fn end_of(ended: TurnEnded, level: StopLevel) -> TurnEnd {
-    if ended.status == "completed" {
+    if ended.status == COMPLETED {
         return TurnEnd::Idle;
     }
     if level >= StopLevel::Drain {

@@ -16,6 +16,8 @@ pub(super) enum Line {
     TurnStarted { turn: String },
     /// A turn ended; how is in its status.
     TurnCompleted(TurnEnded),
+    /// The program wrote down a message of a person's, under this id of ours.
+    Took { message: String },
     /// Text as the model says it.
     Delta(String),
     /// Something on which nothing rests.
@@ -141,9 +143,15 @@ fn told(method: String, mut params: Value) -> Line {
     struct Begun {
         id: String,
     }
+    // Which item it is; the rest of it may be long.
+    fn took(params: &Value) -> Option<String> {
+        let item = params.get("item").filter(|item| item.get("type").is_some_and(|kind| kind == "userMessage"))?;
+        item.get("clientId")?.as_str().map(str::to_owned)
+    }
     let line = match method.as_str() {
         "turn/started" => part::<Begun>(&mut params, "turn").map(|turn| Line::TurnStarted { turn: turn.id }),
         "turn/completed" => part(&mut params, "turn").map(Line::TurnCompleted),
+        "item/completed" => Ok(took(&params).map_or(Line::Other, |message| Line::Took { message })),
         "item/agentMessage/delta" => Ok(part(&mut params, "delta").map_or(Line::Other, Line::Delta)),
         _ => Ok(Line::Other),
     };
@@ -209,6 +217,18 @@ mod tests {
     fn b69_a_call_without_its_id_is_not_a_call_and_is_refused() {
         let asks = line(json!({"id": 1, "method": "item/tool/call", "params": {"tool": "work"}}));
         assert!(matches!(asks, Line::Asks { request: Asked::Other(method), .. } if method == "item/tool/call"));
+    }
+
+    #[test]
+    fn m33_a_message_that_was_written_down_is_told_by_our_id_of_it() {
+        let item = |item: Value| line(json!({"method": "item/completed", "params": {"item": item, "turnId": "t"}}));
+        let took = item(json!({"type": "userMessage", "id": "i", "clientId": "m", "content": []}));
+        assert!(matches!(took, Line::Took { message } if message == "m"));
+        for other in
+            [json!({"type": "userMessage", "clientId": null}), json!({"type": "agentMessage", "clientId": "m"})]
+        {
+            assert!(matches!(item(other), Line::Other));
+        }
     }
 
     #[test]

@@ -13,5 +13,8 @@ mod protocol;
 mod recovery;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod steer;
+mod steer_cut;
 mod turns;
 mod upstream;
+mod words;

@@ -23,7 +23,7 @@ pub(crate) const ASKED: [&str; 10] = [
 ];
 
 /// Members we send or read, by the schema that names them.
-const MEMBERS: [(&str, &[&str]); 16] = [
+const MEMBERS: [(&str, &[&str]); 18] = [
     ("v1/InitializeParams", &["clientInfo", "capabilities"]),
     (
         "v2/ThreadStartParams",
@@ -47,6 +47,8 @@ const MEMBERS: [(&str, &[&str]); 16] = [
     ("v2/ThreadInjectItemsParams", &["threadId", "items"]),
     ("v2/TurnStartParams", &["threadId", "input", "clientUserMessageId"]),
     ("v2/TurnStartResponse", &["turn"]),
+    ("v2/TurnSteerParams", &["threadId", "expectedTurnId", "input", "clientUserMessageId"]),
+    ("v2/ItemCompletedNotification", &["item"]),
     ("v2/TurnCompletedNotification", &["turn"]),
     ("v2/AgentMessageDeltaNotification", &["delta"]),
     ("DynamicToolCallParams", &["callId", "tool", "arguments"]),
@@ -58,10 +60,11 @@ const MEMBERS: [(&str, &[&str]); 16] = [
 ];
 
 /// Values we send or decide by, by schema and definition.
-const VALUES: [(&str, &str, &[&str]); 10] = [
+const VALUES: [(&str, &str, &[&str]); 11] = [
     ("v2/ThreadStartParams", "ThreadHistoryMode", &["legacy"]),
     ("v2/ThreadStartParams", "AskForApproval", &["untrusted", "never"]),
     ("v2/ThreadStartParams", "SandboxMode", &["danger-full-access"]),
+    ("v2/ItemCompletedNotification", "ThreadItem", &["userMessage", "clientId"]),
     ("v2/TurnCompletedNotification", "TurnStatus", &["completed", "failed"]),
     ("CommandExecutionRequestApprovalResponse", "CommandExecutionApprovalDecision", &["accept", "decline"]),
     ("FileChangeRequestApprovalResponse", "FileChangeApprovalDecision", &["accept", "decline"]),
@@ -92,7 +95,7 @@ fn schema(folder: &Path, name: &str) -> Value {
 }
 
 /// The messages we send and read, whole.
-const MESSAGES: [&str; 22] = [
+const MESSAGES: [&str; 23] = [
     "v1/InitializeParams",
     "v2/ThreadStartParams",
     "v2/ThreadStartResponse",
@@ -101,6 +104,7 @@ const MESSAGES: [&str; 22] = [
     "v2/ThreadInjectItemsParams",
     "v2/TurnStartParams",
     "v2/TurnStartResponse",
+    "v2/TurnSteerParams",
     "v2/TurnStartedNotification",
     "v2/TurnCompletedNotification",
     "v2/AgentMessageDeltaNotification",

@@ -133,7 +133,7 @@ async fn parallel_calls_are_both_answered_from_the_records() {
 }
 
 /// The program itself, by its session's mark.
-fn program_of(session: &str) -> rustix::process::Pid {
+pub(crate) fn program_of(session: &str) -> rustix::process::Pid {
     let marked = |pid: &i32| {
         let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -22,14 +22,14 @@ cases! {
 
 const QUESTION: &str = "Which weir was that?";
 
-fn follow_up(world: &World, name: &str, prompt: &str) -> Command {
+pub(crate) fn follow_up(world: &World, name: &str, prompt: &str) -> Command {
     let mut command = world.agentrun();
     command.args(["follow-up", &world.session, "--name", name, "--prompt", prompt, "--reserve", "3", "--json"]);
     command.args(["--store", &world.store()]);
     command
 }
 
-fn settle(world: &World) -> Value {
+pub(crate) fn settle(world: &World) -> Value {
     let mut command = world.agentrun();
     command.args(["settle", &world.session, "--json", "--store", &world.store()]);
     let ended = Running::to_end(command);

@@ -16,6 +16,7 @@ mod moved;
 mod processes;
 mod programs;
 mod runaway;
+mod steered;
 mod submit;
 mod takeover;
 mod upstream;
