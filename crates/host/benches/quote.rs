@@ -5,7 +5,7 @@
 //! cargo bench -p agentrun-host --bench quote
 //! ```
 //!
-//! `beyond` is all that is done to a body before it is admitted (checked with its outline, shaped, quoted) without the strict pass alone.
+//! `beyond` is all that is done to a body before it is admitted (checked, read on the way and shaped, quoted) without the strict pass alone.
 //! To hold: at most 0.4 of that pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)] // a bench prints
 
@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use agentrun_cap::{Catalog, quote};
-use agentrun_host::{Provider, RouteKind, outline, strict};
+use agentrun_host::{Provider, RouteKind, shape, strict};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -100,8 +100,7 @@ fn main() {
         for _ in 0..ROUNDS {
             strictly.push(timed(|| strict(black_box(&body)).unwrap()));
             wholly.push(timed(|| {
-                let read = outline(black_box(&body)).unwrap();
-                let shaped = policy.shape_by(route, black_box(body.clone()), &read).unwrap();
+                let shaped = shape(&*policy, route, black_box(&body)).unwrap();
                 black_box(quote(&catalog, &shaped.facts, day).unwrap());
             }));
         }
