@@ -45,6 +45,18 @@ const REPORTS: &[(u32, &str, &str, &str)] = &[
         "f16_a_store_moved_away_while_a_tool_runs_ends_as_storage_and_goes_on_once_it_is_back",
     ),
     (
+        4,
+        "and with the ledger itself unwritable",
+        "crates/runner/src/books/tests/unwritable.rs",
+        "f04_report_4_a_ledger_that_cannot_be_written_sends_nothing",
+    ),
+    (
+        4,
+        "a proxy alone",
+        "crates/runner/src/books/tests/unwritable.rs",
+        "f04_report_4_a_proxy_alone_gets_no_hold_from_a_ledger_that_cannot_be_written",
+    ),
+    (
         5,
         "a failed clean-up counted the actual on top of the reserved",
         "crates/cap/tests/books.rs",

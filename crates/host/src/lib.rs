@@ -22,9 +22,9 @@ mod way;
 
 pub use credential::{Credential, CredentialError};
 pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
-pub use json::{BODY_BYTES, DEPTH, LONG, NotStrict, outline, strict};
+pub use json::{BODY_BYTES, DEPTH, Document, Raw, Unfit, Value, strict};
 pub use key::{KeyGuard, SessionSecret};
-pub use policy::{Anthropic, OpenAiChat, OpenAiResponses, ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
+pub use policy::{Anthropic, OpenAiChat, OpenAiResponses, ProviderPolicy, Route, RouteKind, RouteMethod, Shaped, shape};
 pub use provider::{Provider, UnknownProvider};
 pub use proxy::{Fallback, ModelProxy, ProviderConfig, ProxyError, Steadfast};
 pub use tap::{Metered, Tap};

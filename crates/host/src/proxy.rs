@@ -1,7 +1,7 @@
 //! The listener: one a process, on 127.0.0.1. The order of the checks is the same for every provider:
 //!
 //! ```text
-//!  form, Host, Origin ─► open routes ─► key ─► method, exact path, exact query ─► size, strict JSON ─► what a quote reads
+//!  form, Host, Origin ─► open routes ─► key ─► method, exact path, exact query ─► size, strict JSON and what a quote reads
 //!      ─► answered and free routes leave ─► gate ─► credential ─► provider ─► tap ─► lease
 //! ```
 
@@ -29,9 +29,9 @@ use crate::edge::{self, Malformed};
 use crate::exchange::{self, Checked, Side, Target};
 use crate::gate::{PaidRequest, RequestGate};
 use crate::head::Watched;
-use crate::json::{BODY_BYTES, outline};
+use crate::json::{BODY_BYTES, Unfit, strict};
 use crate::key::{KeyGuard, KeyTable, SessionSecret};
-use crate::policy::{ProviderPolicy, Route, RouteKind, Shaped, route};
+use crate::policy::{ProviderPolicy, Route, RouteKind, Shaped, route, shape};
 use crate::provider::Provider;
 use crate::reply::{self, Reply};
 use crate::tries::Retry;
@@ -295,17 +295,17 @@ impl Door {
                 return reply::close(reply::error(policy, StatusCode::REQUEST_TIMEOUT, what));
             }
         };
-        let outline = match outline(&body) {
-            Ok(outline) => outline,
-            Err(error) => return reply::error(policy, StatusCode::BAD_REQUEST, &error.to_string()),
-        };
+        let unfit = |unfit: Unfit| reply::error(policy, StatusCode::BAD_REQUEST, &unfit.to_string());
         let checked = |body| Checked { route, headers: parts.headers, body, _room: room };
         if route.kind == RouteKind::Free {
-            return exchange::free(&self.side, checked(body)).await;
+            return match strict(&body) {
+                Ok(()) => exchange::free(&self.side, checked(body)).await,
+                Err(error) => unfit(error),
+            };
         }
-        let Shaped { body, facts } = match policy.shape_by(&route, body, &outline) {
+        let Shaped { body, facts } = match shape(policy, &route, &body) {
             Ok(shaped) => shaped,
-            Err(what) => return reply::error(policy, StatusCode::BAD_REQUEST, &what),
+            Err(error) => return unfit(error),
         };
         let checked = checked(body.clone());
         let paid = PaidRequest { provider: api, route: route.path, model: facts.model.clone(), body, facts };

@@ -7,7 +7,7 @@ mod common;
 mod openai;
 
 use agentrun_cap::{Catalog, Date, Denied, IMAGE_TOKENS, OVERHEAD_TOKENS, Quote, Word, price, quote};
-use agentrun_host::{Metered, Provider, Route, RouteKind, Shaped};
+use agentrun_host::{Metered, Provider, Route, RouteKind, Shaped, shape};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -36,8 +36,7 @@ fn paid(provider: Provider) -> Route {
 }
 
 fn shaped(provider: Provider, body: &str) -> Shaped {
-    agentrun_host::strict(body.as_bytes()).unwrap();
-    provider.policy().shape(&paid(provider), Bytes::copy_from_slice(body.as_bytes())).unwrap()
+    shape(&*provider.policy(), &paid(provider), &Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }
 
 fn quoted(provider: Provider, body: &str) -> Quote {

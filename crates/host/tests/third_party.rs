@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use agentrun_cap::{Catalog, Date, RequestFacts, Word, quote};
 use agentrun_host::{
-    Credential, Metered, Provider, ProviderConfig, ProviderPolicy, Refusal, RequestEnd, Route, RouteKind, RouteMethod,
-    Shaped, Steadfast, Tap, Timeouts,
+    Credential, Document, Metered, Provider, ProviderConfig, ProviderPolicy, Refusal, RequestEnd, Route, RouteKind,
+    RouteMethod, Shaped, Steadfast, Tap, Timeouts, Unfit, shape,
 };
 use agentrun_kernel::Usage;
 use bytes::Bytes;
@@ -32,12 +32,14 @@ impl ProviderPolicy for Lines {
     fn routes(&self) -> &'static [Route] {
         ROUTES
     }
-    fn shape(&self, _: &Route, body: Bytes) -> Result<Shaped, String> {
-        let asked: serde_json::Map<String, Value> = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+    fn shape(&self, _: &Route, request: &mut Document<'_>) -> Result<Shaped, Unfit> {
+        let asked: serde_json::Map<String, Value> = request.whole()?;
+        let body = request.body().clone();
+        let missing = || Unfit::unpriced("a member is missing");
         let known = ["model", "limit", "text"];
         let facts = RequestFacts {
-            model: asked.get("model").and_then(Value::as_str).ok_or("there is no model")?.to_owned(),
-            max_output: Some(asked.get("limit").and_then(Value::as_u64).ok_or("there is no limit")?),
+            model: asked.get("model").and_then(Value::as_str).ok_or_else(missing)?.to_owned(),
+            max_output: Some(asked.get("limit").and_then(Value::as_u64).ok_or_else(missing)?),
             choices: 1,
             body_bytes: body.len() as u64,
             escapes: asked.keys().filter(|name| !known.contains(&name.as_str())).cloned().collect(),
@@ -190,7 +192,7 @@ async fn b83_b87_the_rules_of_the_proxy_hold_for_it_in_its_own_words() {
 
     // What it does not know is named, and no quote takes it.
     let body = Bytes::from(r#"{"model":"claude-sonnet-4-5","limit":1,"batch":true}"#);
-    let facts = Lines.shape(&ROUTES[0], body).unwrap().facts;
+    let facts = shape(&Lines, &ROUTES[0], &body).unwrap().facts;
     let refused = quote(&Catalog::bundled().unwrap(), &facts, "2026-11-30".parse::<Date>().unwrap()).unwrap_err();
     assert!(refused.to_string().contains("`batch`"), "{refused}");
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod canary;
+mod capped;
 mod delivered;
 mod harness;
 mod killed;

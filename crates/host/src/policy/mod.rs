@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::credential::Credential;
+use crate::json::{Document, Unfit};
 use crate::tap::Tap;
 
 /// One provider API. Whoever adds a provider writes this and a [`Tap`], and gives it to [`crate::ProviderConfig`]; `tests/third_party.rs` has
@@ -39,22 +40,13 @@ pub trait ProviderPolicy: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// Every route that exists; anything else is answered 404 and never forwarded.
     fn routes(&self) -> &'static [Route];
-    /// A paid request whose body passed [`crate::strict`], as it will be sent, and what a quote looks at in exactly that. Called once a request,
-    /// before the gate.
+    /// A paid request as it will be sent, and what a quote looks at in exactly that. Its members are read as they pass the strict check
+    /// ([`Document::members`]); a request that turns out not to be strict is refused whatever was made of it. Called once a request, before the
+    /// gate.
     ///
     /// # Errors
-    /// One sentence on what is wrong with the body; the harness is told it with a 400, and nothing is sent.
-    fn shape(&self, route: &Route, body: Bytes) -> Result<Shaped, String>;
-    /// The same where the proxy has an outline of the body at hand: the same document with every text value longer than [`crate::LONG`] bytes
-    /// empty. A policy whose facts hang on no such text reads them off the outline, which is a fraction of the body. The facts, and what is
-    /// refused, must be those of `shape`.
-    ///
-    /// # Errors
-    /// As `shape`.
-    fn shape_by(&self, route: &Route, body: Bytes, outline: &[u8]) -> Result<Shaped, String> {
-        let _ = outline;
-        self.shape(route, body)
-    }
+    /// [`Unfit`] says what is wrong with the body; the harness is told it with a 400, and nothing is sent.
+    fn shape(&self, route: &Route, request: &mut Document<'_>) -> Result<Shaped, Unfit>;
     /// The status of a refusal: one that no harness of this API tries again.
     fn refused(&self) -> StatusCode;
     /// The body of an answer the proxy makes itself, in the provider's error shape, as JSON. `message` holds no secret.
@@ -77,6 +69,17 @@ pub struct Shaped {
     pub body: Bytes,
     /// What a quote looks at, of these bytes.
     pub facts: RequestFacts,
+}
+
+/// Checks the body of a paid request and shapes it, in one pass.
+///
+/// # Errors
+/// [`Unfit`]: the body is not strict JSON, or the policy takes no such request.
+pub fn shape(policy: &dyn ProviderPolicy, route: &Route, body: &Bytes) -> Result<Shaped, Unfit> {
+    let mut request = Document::new(body);
+    let shaped = policy.shape(route, &mut request)?;
+    request.end()?;
+    Ok(shaped)
 }
 
 /// A route: method, exact path text and exact query.

@@ -1,144 +1,99 @@
-//! Reads a request part by part into what a quote looks at: borrowed, without a tree, in one pass behind the strict one. A policy says of
-//! each kind of object which members it looks at ([`Part`]); the walk is the same for all.
+//! Reads a request part by part into what a quote looks at, on the way through the strict check. A policy says of each kind of object which
+//! members it looks at ([`Part`]); the walk is the same for all.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 
 use agentrun_cap::RequestFacts;
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-pub(super) type Text<'de> = Cow<'de, str>;
+use crate::json::{Document, Kind, Unfit, Value};
 
-/// A borrowed text where there is one; `Cow`'s own `Deserialize` always copies.
-#[derive(Deserialize)]
-struct Borrowed<'a>(#[serde(borrow)] Text<'a>);
+pub(super) type Text<'b> = Cow<'b, str>;
 
 /// One kind of object inside a request, while it is read.
-pub(super) trait Part<'de>: Default {
+pub(super) trait Part<'b>: Default {
     /// What it is called where something else stands in its place.
     const WHAT: &'static str;
     /// Whether a list of them may also be a plain text, or one of them alone.
     const OR_TEXT: bool = false;
 
-    /// Reads the value of one member off `members`, whether it matters or not.
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error>;
+    /// Looks at one member. What it does not read is passed over.
+    ///
+    /// # Errors
+    /// It is not what it must be.
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit>;
 
     /// It was read whole.
     fn end(self, _: &mut RequestFacts) {}
 }
 
-/// Reads the object at the top of a body that passed the strict check.
+/// Reads the object at the top.
 ///
 /// # Errors
-/// One sentence on the member that cannot be read.
-pub(super) fn read<'de, T: Part<'de>>(body: &'de [u8], facts: &mut RequestFacts) -> Result<T, String> {
-    One(facts, PhantomData)
-        .deserialize(&mut serde_json::Deserializer::from_slice(body))
-        .map_err(|error| unreadable(&error))
+/// [`Unfit`].
+pub(super) fn read<'b, T: Part<'b>>(request: &mut Document<'b>, facts: &mut RequestFacts) -> Result<T, Unfit> {
+    let mut top = T::default();
+    request.members(|name, value| top.member(facts, name, value))?;
+    Ok(top)
 }
 
-pub(super) fn unreadable(why: &impl fmt::Display) -> String {
-    format!("the request cannot be priced: {why}")
+/// A member that has to be there.
+///
+/// # Errors
+/// It is not.
+pub(super) fn needed<T>(given: Option<T>, name: &str) -> Result<T, Unfit> {
+    given.ok_or_else(|| Unfit::unpriced(format!("`{name}` is missing")))
 }
 
 /// Reads a list of parts; `null` is none.
-pub(super) fn many<'de, T: Part<'de>, A: MapAccess<'de>>(
-    facts: &mut RequestFacts,
-    members: &mut A,
-) -> Result<(), A::Error> {
-    members.next_value_seed(Many::<T>(facts, PhantomData))
-}
-
-/// Reads a text or `null`.
-pub(super) fn text<'de, A: MapAccess<'de>>(members: &mut A) -> Result<Option<Text<'de>>, A::Error> {
-    Ok(members.next_value::<Option<Borrowed<'de>>>()?.map(|text| text.0))
-}
-
-/// Reads anything, and whether it was something: an absent member and `null` mean the same to providers.
-pub(super) fn is_given<'de, A: MapAccess<'de>>(members: &mut A) -> Result<bool, A::Error> {
-    Ok(members.next_value::<Option<IgnoredAny>>()?.is_some())
-}
-
-/// Reads a member that no policy knows: what it may spend is not known either.
-pub(super) fn unknown<'de, A: MapAccess<'de>>(
-    facts: &mut RequestFacts,
-    name: Text<'de>,
-    members: &mut A,
-) -> Result<(), A::Error> {
-    if is_given(members)? {
-        facts.escapes.push(name.into_owned());
+///
+/// # Errors
+/// It is something else.
+pub(super) fn many<'b, T: Part<'b>>(facts: &mut RequestFacts, value: Value<'_, 'b>) -> Result<(), Unfit> {
+    match value.kind() {
+        Kind::Null => Ok(()),
+        Kind::Text if T::OR_TEXT => Ok(()),
+        Kind::Object if T::OR_TEXT => one::<T>(facts, value),
+        Kind::List => value.items(|item| one::<T>(facts, item)),
+        _ if T::OR_TEXT => Err(value.must_be(format_args!("a text or a list, each {}", T::WHAT))),
+        _ => Err(value.must_be(format_args!("a list, each {}", T::WHAT))),
     }
+}
+
+fn one<'b, T: Part<'b>>(facts: &mut RequestFacts, value: Value<'_, 'b>) -> Result<(), Unfit> {
+    if value.kind() != Kind::Object {
+        return Err(value.must_be(T::WHAT));
+    }
+    let mut part = T::default();
+    value.members(|name, value| part.member(facts, name, value))?;
+    part.end(facts);
     Ok(())
 }
 
-struct One<'f, T>(&'f mut RequestFacts, PhantomData<T>);
-
-impl<'de, T: Part<'de>> DeserializeSeed<'de> for One<'_, T> {
-    type Value = T;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
-        deserializer.deserialize_map(self)
+/// Reads the `type` of an object that has to have one.
+///
+/// # Errors
+/// It is no such object.
+pub(super) fn kind<'b>(value: Value<'_, 'b>, what: &str) -> Result<Text<'b>, Unfit> {
+    if value.kind() != Kind::Object {
+        return Err(value.must_be(what));
     }
-}
-
-impl<'de, T: Part<'de>> Visitor<'de> for One<'_, T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::WHAT)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<T, A::Error> {
-        let mut part = T::default();
-        while let Some(Borrowed(name)) = members.next_key()? {
-            part.member(self.0, name, &mut members)?;
-        }
-        Ok(part)
-    }
-}
-
-struct Many<'f, T>(&'f mut RequestFacts, PhantomData<T>);
-
-impl<'de, T: Part<'de>> DeserializeSeed<'de> for Many<'_, T> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de, T: Part<'de>> Visitor<'de> for Many<'_, T> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if T::OR_TEXT { write!(f, "a text or a list, each {}", T::WHAT) } else { write!(f, "a list, each {}", T::WHAT) }
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        if T::OR_TEXT { Ok(()) } else { Err(E::invalid_type(serde::de::Unexpected::Str(text), &self)) }
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(part) = items.next_element_seed(One::<T>(&mut *self.0, PhantomData))? {
-            part.end(self.0);
+    let mut kind = None;
+    value.members(|name, value| {
+        if name == "type" {
+            kind = value.text()?;
         }
         Ok(())
-    }
+    })?;
+    needed(kind, "type")
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<(), A::Error> {
-        if !T::OR_TEXT {
-            return Err(serde::de::Error::invalid_type(serde::de::Unexpected::Map, &self));
-        }
-        One::<T>(&mut *self.0, PhantomData).visit_map(members)?.end(self.0);
-        Ok(())
+/// A member that no policy knows: what it may spend is not known either.
+///
+/// # Errors
+/// It is not strict.
+pub(super) fn unknown(facts: &mut RequestFacts, name: &str, value: Value<'_, '_>) -> Result<(), Unfit> {
+    if value.is_given()? {
+        facts.escapes.push(name.to_owned());
     }
+    Ok(())
 }

@@ -48,7 +48,7 @@ const WORDS: &[&[u8]] = &[
 ];
 
 /// The same rules over serde_json's own reader.
-fn reference(body: &[u8]) -> bool {
+pub(crate) fn reference(body: &[u8]) -> bool {
     let Some(b'{') = body.iter().find(|byte| !b" \n\t\r".contains(byte)) else { return false };
     let mut reader = serde_json::Deserializer::from_slice(body);
     Checked { depth: 0 }.deserialize(&mut reader).and_then(|()| reader.end()).is_ok()

@@ -1,5 +1,5 @@
-//! The two readers of foreign bytes behind the head, under bytes of every kind: strict JSON, and the taps that read usage off an answer. (The
-//! head's harness is beside it, in `src/head`, and uses the same corpus and changes.)
+//! The readers of foreign bytes behind the head, under bytes of every kind: strict JSON, what the policies read of a request, and the taps that
+//! read usage off an answer. (The head's harness is beside it, in `src/head`, and uses the same corpus and changes.)
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,5 +11,8 @@
 )]
 
 mod changed;
+mod facts;
 mod json;
 mod taps;
+mod tree;
+mod written;

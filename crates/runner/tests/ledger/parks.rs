@@ -208,8 +208,10 @@ async fn goes_on(moments: &[Moment], length: usize) -> u64 {
         was.open_effects().filter(|it| it.intent.hold.is_some()).count(),
         "{what}"
     );
-    let spent = world.state().await.spent;
+    let state = world.state().await;
+    let spent = state.spent;
     assert_eq!((books.booked(), books.unknown()), (spent.booked, spent.unknown), "{what}: both logs say the same");
+    assert_eq!(state.parked, None, "{what}: the park is taken back");
     assert_eq!(count(&world.records().await, "placed"), 1, "{what}");
     assert!(tools + probe.runs() as u64 <= 1, "{what}: the tool was paid for once");
     books.unknown_count()

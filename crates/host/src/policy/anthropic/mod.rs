@@ -3,12 +3,12 @@
 
 mod request;
 
-use agentrun_cap::RequestFacts;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::{ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 use crate::credential::Credential;
+use crate::json::{Document, Unfit};
 use crate::tap::{AnthropicStream, Tap, Whole, message};
 
 /// The policy for Anthropic Messages.
@@ -37,14 +37,9 @@ impl ProviderPolicy for Anthropic {
         ROUTES
     }
 
-    fn shape(&self, _: &Route, body: Bytes) -> Result<Shaped, String> {
-        let facts = request::read(&body)?;
-        Ok(Shaped { body, facts })
-    }
-
-    fn shape_by(&self, _: &Route, body: Bytes, outline: &[u8]) -> Result<Shaped, String> {
-        let facts = RequestFacts { body_bytes: body.len() as u64, ..request::read(outline)? };
-        Ok(Shaped { body, facts })
+    fn shape(&self, _: &Route, request: &mut Document<'_>) -> Result<Shaped, Unfit> {
+        let facts = request::read(request)?;
+        Ok(Shaped { body: request.body().clone(), facts })
     }
 
     /// Claude Code makes one request, then tells its person.

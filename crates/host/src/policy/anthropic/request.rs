@@ -1,14 +1,11 @@
-//! What a quote looks at in a Messages request, read borrowed and in one pass behind the strict one. Every list here is of what is known
+//! What a quote looks at in a Messages request. Every list here is of what is known
 //! and fails closed: a member that is not listed may spend unseen, a block that is not listed may stand for text that is not in the body,
 //! a tool that is not listed may run at the provider.
 
-use std::fmt;
-
 use agentrun_cap::{CacheWrite, ContextEdits, RequestFacts, ServerTool};
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::policy::parts::{self, Part, Text, many, text, unreadable};
+use crate::json::{Document, Kind, Unfit, Value};
+use crate::policy::parts::{self, Part, Text, many, needed};
 
 /// Members whose spend the response shows, or that cost nothing, beside those that are read.
 const HARMLESS: &[&str] = &[
@@ -52,149 +49,124 @@ const RUN_BY_HARNESS: &[&str] = &[
     "text_editor_20250728",
 ];
 
-/// Reads a body that passed the strict check.
+/// Reads a request.
 ///
 /// # Errors
-/// One sentence on the member that is missing or cannot be read.
-pub(super) fn read(body: &[u8]) -> Result<RequestFacts, String> {
-    let mut facts = RequestFacts { body_bytes: body.len() as u64, choices: 1, ..RequestFacts::default() };
-    let top: Top = parts::read(body, &mut facts)?;
-    let limited = facts.max_output.is_some();
-    for (given, name) in [(top.has_model, "model"), (limited, "max_tokens"), (top.has_messages, "messages")] {
-        if !given {
-            return Err(unreadable(&format!("missing field `{name}`")));
-        }
-    }
+/// [`Unfit`]: a member is missing or not what it must be.
+pub(super) fn read(request: &mut Document<'_>) -> Result<RequestFacts, Unfit> {
+    let body_bytes = request.body().len() as u64;
+    let mut facts = RequestFacts { body_bytes, choices: 1, ..RequestFacts::default() };
+    let top: Top<'_> = parts::read(request, &mut facts)?;
+    facts.model = needed(top.model, "model")?.into_owned();
+    needed(facts.max_output, "max_tokens")?;
+    needed(top.has_messages.then_some(()), "messages")?;
     Ok(facts)
 }
 
 /// The top of a request.
 #[derive(Default)]
-struct Top {
-    has_model: bool,
+struct Top<'b> {
+    model: Option<Text<'b>>,
     has_messages: bool,
 }
 
-impl<'de> Part<'de> for Top {
+impl<'b> Part<'b> for Top<'b> {
     const WHAT: &'static str = "a Messages request";
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "model" => {
-                facts.model = members.next_value()?;
-                self.has_model = true;
-            }
-            "max_tokens" => facts.max_output = Some(members.next_value()?),
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "model" => self.model = value.text()?,
+            "max_tokens" => facts.max_output = value.count()?,
             "messages" => {
                 self.has_messages = true;
-                many::<Message, A>(facts, members)?;
+                many::<Message>(facts, value)?;
             }
-            "system" => many::<Block<'_>, A>(facts, members)?,
-            "tools" => many::<Tool<'_>, A>(facts, members)?,
-            "cache_control" => cache(facts, members.next_value()?),
-            "context_management" => facts.context_edits = edits(members.next_value()?),
-            "service_tier" => facts.service_tier = members.next_value()?,
-            "speed" => facts.speed = members.next_value()?,
-            "inference_geo" => facts.geo = members.next_value()?,
-            harmless if HARMLESS.contains(&harmless) => drop(members.next_value::<IgnoredAny>()?),
-            _ => {
-                facts.escapes.push(name.into_owned());
-                members.next_value::<IgnoredAny>()?;
-            }
+            "system" => many::<Block<'_>>(facts, value)?,
+            "tools" => many::<Tool<'_>>(facts, value)?,
+            "cache_control" => cache(facts, value)?,
+            "context_management" => facts.context_edits = edits(value)?,
+            "service_tier" => facts.service_tier = value.text()?.map(Text::into_owned),
+            "speed" => facts.speed = value.text()?.map(Text::into_owned),
+            "inference_geo" => facts.geo = value.text()?.map(Text::into_owned),
+            harmless if HARMLESS.contains(&harmless) => {}
+            _ => facts.escapes.push(name.to_owned()),
         }
         Ok(())
     }
 }
 
-#[derive(Deserialize)]
-struct CacheControl<'a> {
-    #[serde(borrow, default)]
-    ttl: Option<Text<'a>>,
-}
-
-/// A lifetime that is not known counts as the dearest.
-fn cache(facts: &mut RequestFacts, control: Option<CacheControl<'_>>) {
-    let asked = match control {
-        None => CacheWrite::None,
-        Some(CacheControl { ttl }) if ttl.as_deref().is_none_or(|ttl| ttl == "5m") => CacheWrite::FiveMinutes,
-        Some(_) => CacheWrite::OneHour,
-    };
+/// How long is cached. A lifetime that is not known counts as the dearest.
+fn cache(facts: &mut RequestFacts, control: Value<'_, '_>) -> Result<(), Unfit> {
+    if control.kind() == Kind::Null {
+        return Ok(());
+    }
+    let mut asked = CacheWrite::FiveMinutes;
+    control.members(|name, value| {
+        if name == "ttl" && value.text()?.is_some_and(|ttl| ttl != "5m") {
+            asked = CacheWrite::OneHour;
+        }
+        Ok(())
+    })?;
     facts.cache_write = facts.cache_write.max(asked);
+    Ok(())
 }
 
-#[derive(Deserialize)]
-struct Management<'a> {
-    #[serde(borrow, default)]
-    edits: Option<Vec<Edit<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct Edit<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-}
-
-fn edits(management: Option<Management<'_>>) -> ContextEdits {
-    let edits = management.and_then(|management| management.edits).unwrap_or_default();
-    edits.iter().fold(ContextEdits::None, |so_far, edit| match (so_far, edit.kind.as_ref()) {
-        (ContextEdits::Compacts, _) => ContextEdits::Compacts,
-        (_, kind) if kind.starts_with("compact") => ContextEdits::Compacts,
-        (ContextEdits::Other, _) => ContextEdits::Other,
-        (_, kind) if kind.starts_with("clear_") => ContextEdits::Clears,
-        _ => ContextEdits::Other,
-    })
+fn edits(management: Value<'_, '_>) -> Result<ContextEdits, Unfit> {
+    let mut edits = ContextEdits::None;
+    if management.kind() == Kind::Null {
+        return Ok(edits);
+    }
+    management.members(|name, value| {
+        if name != "edits" || value.kind() == Kind::Null {
+            return Ok(());
+        }
+        value.items(|edit| {
+            let kind = parts::kind(edit, "an edit of the context")?;
+            edits = match edits {
+                ContextEdits::Compacts => edits,
+                _ if kind.starts_with("compact") => ContextEdits::Compacts,
+                ContextEdits::Other => edits,
+                _ if kind.starts_with("clear_") => ContextEdits::Clears,
+                _ => ContextEdits::Other,
+            };
+            Ok(())
+        })
+    })?;
+    Ok(edits)
 }
 
 #[derive(Default)]
 struct Message;
 
-impl<'de> Part<'de> for Message {
+impl<'b> Part<'b> for Message {
     const WHAT: &'static str = "a message";
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "content" => many::<Block<'_>, A>(facts, members)?,
-            "role" => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "content" => many::<Block<'_>>(facts, value)?,
+            "role" => {}
             // What else a message may carry is not known to be in the body alone.
-            _ => {
-                facts.held_elsewhere = true;
-                members.next_value::<IgnoredAny>()?;
-            }
+            _ => facts.held_elsewhere = true,
         }
         Ok(())
     }
 }
 
 #[derive(Default)]
-struct Tool<'de> {
-    kind: Option<Text<'de>>,
+struct Tool<'b> {
+    kind: Option<Text<'b>>,
     max_uses: Option<u64>,
 }
 
-impl<'de> Part<'de> for Tool<'de> {
+impl<'b> Part<'b> for Tool<'b> {
     const WHAT: &'static str = "a tool";
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "type" => self.kind = text(members)?,
-            "max_uses" => self.max_uses = members.next_value()?,
-            "cache_control" => cache(facts, members.next_value()?),
-            _ => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "type" => self.kind = value.text()?,
+            "max_uses" => self.max_uses = value.count()?,
+            "cache_control" => cache(facts, value)?,
+            _ => {}
         }
         Ok(())
     }
@@ -208,27 +180,22 @@ impl<'de> Part<'de> for Tool<'de> {
 
 /// A block of the content of a message, a system prompt or a tool's result. A server tool's result is one alone, and none that is inline.
 #[derive(Default)]
-struct Block<'de> {
-    kind: Option<Text<'de>>,
-    source: Option<Text<'de>>,
+struct Block<'b> {
+    kind: Option<Text<'b>>,
+    source: Option<Text<'b>>,
 }
 
-impl<'de> Part<'de> for Block<'de> {
+impl<'b> Part<'b> for Block<'b> {
     const WHAT: &'static str = "a content block";
     const OR_TEXT: bool = true;
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "type" => self.kind = text(members)?,
-            "source" => self.source = members.next_value_seed(Source)?,
-            "content" => many::<Block<'_>, A>(facts, members)?,
-            "cache_control" => cache(facts, members.next_value()?),
-            _ => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "type" => self.kind = value.text()?,
+            "source" => self.source = source(value)?,
+            "content" => many::<Block<'_>>(facts, value)?,
+            "cache_control" => cache(facts, value)?,
+            _ => {}
         }
         Ok(())
     }
@@ -247,46 +214,31 @@ impl<'de> Part<'de> for Block<'de> {
     }
 }
 
-/// Where a block's data is: the `type` of its source, if that is an object.
-struct Source;
-
-impl<'de> DeserializeSeed<'de> for Source {
-    type Value = Option<Text<'de>>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Source {
-    type Value = Option<Text<'de>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the source of a block")
-    }
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let mut kind = None;
-        while let Some(name) = members.next_key::<Text<'de>>()? {
-            match name.as_ref() {
-                "type" => kind = text(&mut members)?,
-                _ => drop(members.next_value::<IgnoredAny>()?),
+/// Where a block's data is: the `type` of its source, if that is an object. A search result names its source in plain text.
+fn source<'b>(value: Value<'_, 'b>) -> Result<Option<Text<'b>>, Unfit> {
+    let mut kind = None;
+    if !matches!(value.kind(), Kind::Null | Kind::Text) {
+        value.members(|name, value| {
+            if name == "type" {
+                kind = value.text()?;
             }
-        }
-        Ok(kind)
+            Ok(())
+        })?;
     }
+    Ok(kind)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
+    fn read(body: &str) -> Result<RequestFacts, Unfit> {
+        super::read(&mut Document::new(&Bytes::copy_from_slice(body.as_bytes())))
+    }
 
     fn with(members: &str) -> RequestFacts {
-        read(format!(r#"{{"model":"m","max_tokens":5,"messages":[],{members}}}"#).as_bytes()).unwrap()
+        read(&format!(r#"{{"model":"m","max_tokens":5,"messages":[],{members}}}"#)).unwrap()
     }
 
     fn with_block(block: &str) -> RequestFacts {
@@ -302,15 +254,12 @@ mod tests {
     #[test]
     fn b86_a_priced_member_that_is_not_what_it_must_be_is_refused() {
         for limit in ["1e3", "1.0", "-1", "-0", "\"5\"", "null", "99999999999999999999", "[]"] {
-            assert!(
-                read(format!(r#"{{"model":"m","max_tokens":{limit},"messages":[]}}"#).as_bytes()).is_err(),
-                "{limit}"
-            );
+            assert!(read(&format!(r#"{{"model":"m","max_tokens":{limit},"messages":[]}}"#)).is_err(), "{limit}");
         }
         for missing in
             [r#"{"max_tokens":1,"messages":[]}"#, r#"{"model":"m","messages":[]}"#, r#"{"model":"m","max_tokens":1}"#]
         {
-            assert!(read(missing.as_bytes()).is_err(), "{missing}");
+            assert!(read(missing).is_err(), "{missing}");
         }
         for wrong in [
             r#""speed":1"#,
@@ -320,14 +269,14 @@ mod tests {
             r#""system":7"#,
         ] {
             let body = format!(r#"{{"model":"m","max_tokens":5,"messages":[],{wrong}}}"#);
-            assert!(read(body.as_bytes()).is_err(), "{wrong}");
+            assert!(read(&body).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn what_claude_code_sends_is_bounded_by_its_bytes() {
         let facts = read(
-            br#"{"model":"claude-sonnet-4-5","max_tokens":32000,"stream":true,"metadata":{"user_id":"{}"},"thinking":{"type":"disabled"},
+            r#"{"model":"claude-sonnet-4-5","max_tokens":32000,"stream":true,"metadata":{"user_id":"{}"},"thinking":{"type":"disabled"},
             "system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral","ttl":"1h"}}],"output_config":{"effort":"high"},
             "tools":[{"name":"t","input_schema":{"type":"object","properties":{"cache_control":{"type":"document"}}}},{"type":"bash_20250124","name":"bash"}],
             "context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},

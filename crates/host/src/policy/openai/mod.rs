@@ -7,17 +7,14 @@ mod responses;
 pub use chat::OpenAiChat;
 pub use responses::OpenAiResponses;
 
-use std::fmt;
-
 use agentrun_cap::RequestFacts;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::Shaped;
-use super::parts::{Text, text};
 use crate::credential::Credential;
-use additions::{Additions, Given};
+use crate::json::{Kind, Raw, Unfit, Value};
+use additions::Additions;
 
 /// Codex asks with the version it has; the one that is measured. What it looks for is `models`, all others look for `data`.
 const MODELS: &str = r#"{"object":"list","data":[],"models":[]}"#;
@@ -69,73 +66,58 @@ fn authorize(headers: &mut HeaderMap, credential: &Credential) {
 /// would have to be for the dearest.
 const TIER: &str = "\"default\"";
 
-/// A member that is not there, or says nothing.
-fn is_absent(given: Given<'_>) -> bool {
-    given.is_none_or(|given| given.get() == "null")
+/// A member that says something.
+fn named<'r, 'b>(given: Option<&'r Raw<'b>>) -> Option<&'r Raw<'b>> {
+    given.filter(|given| given.text != "null")
 }
 
 /// Pins the service tier, unless the request names one.
-fn pin_tier<'b>(facts: &mut RequestFacts, additions: &mut Additions<'b>, given: Given<'b>) -> Result<(), String> {
-    if is_absent(given) {
-        additions.set("service_tier", given, TIER);
-    }
-    let named = given.filter(|_| !is_absent(given)).map_or(TIER, |given| given.get());
-    facts.service_tier = Some(serde_json::from_str(named).map_err(|error| format!("service_tier: {error}"))?);
+fn pin_tier(facts: &mut RequestFacts, additions: &mut Additions<'_>, given: Option<&Raw<'_>>) -> Result<(), Unfit> {
+    let tier = match named(given) {
+        Some(tier) => tier.text,
+        None => {
+            additions.set("service_tier", given, TIER);
+            TIER
+        }
+    };
+    let tier = serde_json::from_str(tier).map_err(|error| Unfit::unpriced(format!("service_tier: {error}")))?;
+    facts.service_tier = Some(tier);
     Ok(())
 }
 
 /// The body with the additions, and its facts.
-fn shaped(body: &Bytes, additions: Additions<'_>, mut facts: RequestFacts) -> Shaped {
-    let body = additions.made().unwrap_or_else(|| body.clone());
+fn shaped(additions: Additions<'_>, mut facts: RequestFacts) -> Shaped {
+    let body = additions.made();
     facts.body_bytes = body.len() as u64;
     Shaped { body, facts }
 }
 
 /// Whether an image is in the body: its URL, or the `url` of an object in the URL's place, holds the data itself.
-struct InBody;
-
-impl<'de> DeserializeSeed<'de> for InBody {
-    type Value = bool;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_any(self)
+fn in_body(value: Value<'_, '_>) -> Result<bool, Unfit> {
+    let is_data = |url: Value<'_, '_>| Ok(url.text()?.is_some_and(|url| url.starts_with("data:")));
+    if value.kind() != Kind::Object {
+        return is_data(value);
     }
-}
-
-impl<'de> Visitor<'de> for InBody {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the URL of an image")
-    }
-    fn visit_unit<E>(self) -> Result<bool, E> {
-        Ok(false)
-    }
-    fn visit_str<E>(self, url: &str) -> Result<bool, E> {
-        Ok(url.starts_with("data:"))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<bool, A::Error> {
-        let mut is_data = false;
-        while let Some(name) = members.next_key::<Text<'de>>()? {
-            if name == "url" {
-                is_data = text(&mut members)?.is_some_and(|url| url.starts_with("data:"));
-            } else {
-                members.next_value::<IgnoredAny>()?;
-            }
+    let mut is_in_body = false;
+    value.members(|name, value| {
+        if name == "url" {
+            is_in_body = is_data(value)?;
         }
-        Ok(is_data)
-    }
+        Ok(())
+    })?;
+    Ok(is_in_body)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{ProviderPolicy, Route, RouteMethod, route};
+    use crate::policy::{self, ProviderPolicy, Route, RouteMethod, route};
     use agentrun_cap::{Catalog, Date, quote};
     use http::Method;
 
     fn shape(policy: &dyn ProviderPolicy, path: &str, body: &str) -> Shaped {
         let route = route(policy, &Method::POST, path, None).unwrap();
-        let shaped = policy.shape(&route, Bytes::copy_from_slice(body.as_bytes())).unwrap();
+        let shaped = policy::shape(policy, &route, &Bytes::copy_from_slice(body.as_bytes())).unwrap();
         assert_eq!(shaped.facts.body_bytes, shaped.body.len() as u64, "what is priced is what is sent");
         shaped
     }
@@ -205,7 +187,7 @@ mod tests {
         for wrong in [r#""stream_options":[]"#, r#""stream_options":"all""#] {
             let body = format!(r#"{{"model":"m","messages":[],"stream":true,{wrong}}}"#);
             let route = Route { method: RouteMethod::Post, ..OpenAiChat.routes()[0] };
-            assert!(OpenAiChat.shape(&route, Bytes::from(body)).is_err(), "{wrong}");
+            assert!(policy::shape(&OpenAiChat, &route, &Bytes::from(body)).is_err(), "{wrong}");
         }
     }
 

@@ -9,6 +9,7 @@ use http::{HeaderMap, StatusCode};
 use super::additions::Additions;
 use super::{MODELS, REQUEST_HEADERS, RESPONSE_HEADERS, authorize, error_body, pin_tier, shaped};
 use crate::credential::Credential;
+use crate::json::{Document, Unfit};
 use crate::policy::{ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 use crate::tap::{ChatStream, Tap, Whole, completion};
 
@@ -30,16 +31,16 @@ impl ProviderPolicy for OpenAiChat {
         ROUTES
     }
 
-    fn shape(&self, _: &Route, body: Bytes) -> Result<Shaped, String> {
-        let (mut facts, top) = request::read(&body)?;
-        let mut additions = Additions::to(&body);
-        pin_tier(&mut facts, &mut additions, top.service_tier)?;
+    fn shape(&self, _: &Route, request: &mut Document<'_>) -> Result<Shaped, Unfit> {
+        let (mut facts, top) = request::read(request)?;
+        let mut additions = Additions::to(request.body());
+        pin_tier(&mut facts, &mut additions, top.service_tier.as_ref())?;
         if top.stream
-            && let Some(options) = request::with_usage(top.stream_options)?
+            && let Some(options) = request::with_usage(top.stream_options.as_ref())?
         {
-            additions.set("stream_options", top.stream_options, &options);
+            additions.set("stream_options", top.stream_options.as_ref(), &options);
         }
-        Ok(shaped(&body, additions, facts))
+        Ok(shaped(additions, facts))
     }
 
     /// OpenCode makes one request, then tells its person; a 400 it may take for an overflow of its context.

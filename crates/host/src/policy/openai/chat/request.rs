@@ -3,12 +3,11 @@
 //! provider.
 
 use agentrun_cap::{RequestFacts, ServerTool};
-use serde::de::{IgnoredAny, MapAccess};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value as Tree};
 
-use crate::policy::openai::additions::{Given, given};
-use crate::policy::openai::{InBody, is_absent};
-use crate::policy::parts::{self, Part, Text, is_given, many, text, unknown, unreadable};
+use crate::json::{Document, Raw, Unfit, Value};
+use crate::policy::openai::{in_body, named};
+use crate::policy::parts::{self, Part, Text, many, needed, unknown};
 
 /// Members that cost nothing but the tokens the response shows, beside those that are read.
 const HARMLESS: &[&str] = &[
@@ -52,78 +51,70 @@ const RUN_BY_HARNESS: &[&str] = &["custom", "function"];
 
 /// What a shape looks at beside the facts.
 #[derive(Default)]
-pub(super) struct Top<'de> {
-    pub(super) service_tier: Given<'de>,
+pub(super) struct Top<'b> {
+    pub(super) service_tier: Option<Raw<'b>>,
     pub(super) stream: bool,
-    pub(super) stream_options: Given<'de>,
-    has_model: bool,
+    pub(super) stream_options: Option<Raw<'b>>,
+    model: Option<Text<'b>>,
     has_messages: bool,
 }
 
-/// Reads a body that passed the strict check.
+/// Reads a request.
 ///
 /// # Errors
-/// One sentence on the member that is missing or cannot be read.
-pub(super) fn read(body: &[u8]) -> Result<(RequestFacts, Top<'_>), String> {
+/// [`Unfit`]: a member is missing or not what it must be.
+pub(super) fn read<'b>(request: &mut Document<'b>) -> Result<(RequestFacts, Top<'b>), Unfit> {
     let mut facts = RequestFacts { choices: 1, ..RequestFacts::default() };
-    let top: Top<'_> = parts::read(body, &mut facts)?;
-    for (given, name) in [(top.has_model, "model"), (top.has_messages, "messages")] {
-        if !given {
-            return Err(unreadable(&format!("missing field `{name}`")));
-        }
-    }
+    let mut top: Top<'b> = parts::read(request, &mut facts)?;
+    facts.model = needed(top.model.take(), "model")?.into_owned();
+    needed(top.has_messages.then_some(()), "messages")?;
     Ok((facts, top))
 }
 
 /// The stream options with the usage asked for; `None` when they ask for it already.
-pub(super) fn with_usage(given: Given<'_>) -> Result<Option<String>, String> {
-    let mut options = match given.filter(|_| !is_absent(given)) {
+///
+/// # Errors
+/// They are no object.
+pub(super) fn with_usage(given: Option<&Raw<'_>>) -> Result<Option<String>, Unfit> {
+    let mut options = match named(given) {
         None => Map::new(),
-        Some(given) => serde_json::from_str(given.get()).map_err(|error| format!("stream_options: {error}"))?,
+        Some(given) => {
+            serde_json::from_str(given.text).map_err(|error| Unfit::unpriced(format!("stream_options: {error}")))?
+        }
     };
-    let asked = options.insert("include_usage".to_owned(), Value::Bool(true));
-    Ok((asked != Some(Value::Bool(true))).then(|| Value::Object(options).to_string()))
+    let asked = options.insert("include_usage".to_owned(), Tree::Bool(true));
+    Ok((asked != Some(Tree::Bool(true))).then(|| Tree::Object(options).to_string()))
 }
 
-impl<'de> Part<'de> for Top<'de> {
+impl<'b> Part<'b> for Top<'b> {
     const WHAT: &'static str = "a chat completion request";
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "model" => {
-                facts.model = members.next_value()?;
-                self.has_model = true;
-            }
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "model" => self.model = value.text()?,
             // The old name and the new one; where both are given the provider decides which of them holds.
-            "max_tokens" | "max_completion_tokens" => {
-                facts.max_output = facts.max_output.max(members.next_value::<Option<u64>>()?);
-            }
+            "max_tokens" | "max_completion_tokens" => facts.max_output = facts.max_output.max(value.count()?),
             "messages" => {
                 self.has_messages = true;
-                many::<Message, A>(facts, members)?;
+                many::<Message>(facts, value)?;
             }
-            "tools" => many::<Tool<'_>, A>(facts, members)?,
+            "tools" => many::<Tool<'_>>(facts, value)?,
             "n" => {
-                facts.choices = members.next_value::<Option<u64>>()?.unwrap_or(1);
+                facts.choices = value.count()?.unwrap_or(1);
                 if facts.choices > 1 {
-                    facts.escapes.push(name.into_owned());
+                    facts.escapes.push(name.to_owned());
                 }
             }
-            "stream" => self.stream = members.next_value::<Option<bool>>()?.unwrap_or_default(),
-            "stream_options" => self.stream_options = given(members)?,
-            "service_tier" => self.service_tier = given(members)?,
+            "stream" => self.stream = value.flag()?.unwrap_or_default(),
+            "stream_options" => self.stream_options = Some(value.raw()?),
+            "service_tier" => self.service_tier = Some(value.raw()?),
             "store" => {
-                if members.next_value::<Option<bool>>()? == Some(true) {
-                    facts.escapes.push(name.into_owned());
+                if value.flag()? == Some(true) {
+                    facts.escapes.push(name.to_owned());
                 }
             }
-            harmless if HARMLESS.contains(&harmless) => drop(members.next_value::<IgnoredAny>()?),
-            _ => unknown(facts, name, members)?,
+            harmless if HARMLESS.contains(&harmless) => {}
+            _ => unknown(facts, name, value)?,
         }
         Ok(())
     }
@@ -132,20 +123,15 @@ impl<'de> Part<'de> for Top<'de> {
 #[derive(Default)]
 struct Message;
 
-impl<'de> Part<'de> for Message {
+impl<'b> Part<'b> for Message {
     const WHAT: &'static str = "a message";
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "content" => many::<Piece<'_>, A>(facts, members)?,
-            inline if INLINE.contains(&inline) => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "content" => many::<Piece<'_>>(facts, value)?,
+            inline if INLINE.contains(&inline) => {}
             // What else a message may carry is not known to be in the body alone.
-            _ => facts.held_elsewhere |= is_given(members)?,
+            _ => facts.held_elsewhere |= value.is_given()?,
         }
         Ok(())
     }
@@ -153,25 +139,20 @@ impl<'de> Part<'de> for Message {
 
 /// A part of a message's content.
 #[derive(Default)]
-struct Piece<'de> {
-    kind: Option<Text<'de>>,
+struct Piece<'b> {
+    kind: Option<Text<'b>>,
     image_in_body: bool,
 }
 
-impl<'de> Part<'de> for Piece<'de> {
+impl<'b> Part<'b> for Piece<'b> {
     const WHAT: &'static str = "a part of a message's content";
     const OR_TEXT: bool = true;
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        _: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "type" => self.kind = text(members)?,
-            "image_url" => self.image_in_body = members.next_value_seed(InBody)?,
-            _ => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, _: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "type" => self.kind = value.text()?,
+            "image_url" => self.image_in_body = in_body(value)?,
+            _ => {}
         }
         Ok(())
     }
@@ -191,22 +172,16 @@ impl<'de> Part<'de> for Piece<'de> {
 }
 
 #[derive(Default)]
-struct Tool<'de> {
-    kind: Option<Text<'de>>,
+struct Tool<'b> {
+    kind: Option<Text<'b>>,
 }
 
-impl<'de> Part<'de> for Tool<'de> {
+impl<'b> Part<'b> for Tool<'b> {
     const WHAT: &'static str = "a tool";
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        _: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "type" => self.kind = text(members)?,
-            _ => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, _: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        if name == "type" {
+            self.kind = value.text()?;
         }
         Ok(())
     }
@@ -222,9 +197,14 @@ impl<'de> Part<'de> for Tool<'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
+    fn read(body: &str) -> Result<RequestFacts, Unfit> {
+        super::read(&mut Document::new(&Bytes::copy_from_slice(body.as_bytes()))).map(|(facts, _)| facts)
+    }
 
     fn facts(body: &str) -> RequestFacts {
-        read(body.as_bytes()).unwrap().0
+        read(body).unwrap()
     }
 
     fn with(members: &str) -> RequestFacts {
@@ -289,7 +269,7 @@ mod tests {
             r#""tools":{}"#,
             r#""tools":[{"type":7}]"#,
         ] {
-            assert!(read(format!(r#"{{"model":"m","messages":[],{wrong}}}"#).as_bytes()).is_err(), "{wrong}");
+            assert!(read(&format!(r#"{{"model":"m","messages":[],{wrong}}}"#)).is_err(), "{wrong}");
         }
         for missing in [
             r#"{"messages":[]}"#,
@@ -297,7 +277,7 @@ mod tests {
             r#"{"model":7,"messages":[]}"#,
             r#"{"model":"m","messages":"hi"}"#,
         ] {
-            assert!(read(missing.as_bytes()).is_err(), "{missing}");
+            assert!(read(missing).is_err(), "{missing}");
         }
     }
 

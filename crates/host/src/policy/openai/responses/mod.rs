@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::additions::Additions;
-use super::{MODELS, REQUEST_HEADERS, RESPONSE_HEADERS, authorize, error_body, is_absent, pin_tier, shaped};
+use super::{MODELS, REQUEST_HEADERS, RESPONSE_HEADERS, authorize, error_body, named, pin_tier, shaped};
 use crate::credential::Credential;
+use crate::json::{Document, Unfit};
 use crate::policy::{ProviderPolicy, Route, RouteKind, RouteMethod, Shaped};
 use crate::tap::{ResponsesStream, Tap, Whole, compaction, response};
 
@@ -47,17 +48,17 @@ impl ProviderPolicy for OpenAiResponses {
         ROUTES
     }
 
-    fn shape(&self, route: &Route, body: Bytes) -> Result<Shaped, String> {
-        let (mut facts, top) = request::read(&body)?;
-        let mut additions = Additions::to(&body);
+    fn shape(&self, route: &Route, request: &mut Document<'_>) -> Result<Shaped, Unfit> {
+        let (mut facts, top) = request::read(request)?;
+        let mut additions = Additions::to(request.body());
         // A compaction takes neither of them; it is held at the dearest tier.
         if route.path == RESPONSES {
-            pin_tier(&mut facts, &mut additions, top.service_tier)?;
-            if is_absent(top.store) {
-                additions.set("store", top.store, "false");
+            pin_tier(&mut facts, &mut additions, top.service_tier.as_ref())?;
+            if named(top.store.as_ref()).is_none() {
+                additions.set("store", top.store.as_ref(), "false");
             }
         }
-        Ok(shaped(&body, additions, facts))
+        Ok(shaped(additions, facts))
     }
 
     /// Codex never retries it, and shows its person the whole body.

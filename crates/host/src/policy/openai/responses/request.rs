@@ -2,12 +2,10 @@
 //! spend unseen, an item that is not listed may stand for text that is not in the body, a tool that is not listed may run at the provider.
 
 use agentrun_cap::{ContextEdits, RequestFacts, ServerTool};
-use serde::Deserialize;
-use serde::de::{IgnoredAny, MapAccess};
 
-use crate::policy::openai::InBody;
-use crate::policy::openai::additions::{Given, given};
-use crate::policy::parts::{self, Part, Text, is_given, many, text, unknown, unreadable};
+use crate::json::{Document, Kind, Raw, Unfit, Value};
+use crate::policy::openai::in_body;
+use crate::policy::parts::{self, Part, Text, many, needed, unknown};
 
 /// Members that cost nothing but the tokens the response shows, beside those that are read.
 const HARMLESS: &[&str] = &[
@@ -27,9 +25,6 @@ const HARMLESS: &[&str] = &[
     "top_p",
     "user",
 ];
-
-/// What the provider holds and a request only names. Its size, and with `prompt` even its tools, are not known here.
-const HELD_BY_PROVIDER: &[&str] = &["previous_response_id", "conversation", "prompt"];
 
 /// Items that are whole in the body, but for the parts of their content.
 const INLINE: &[&str] = &[
@@ -59,121 +54,109 @@ const RUN_BY_HARNESS: &[&str] =
 
 /// What a shape looks at beside the facts.
 #[derive(Default)]
-pub(super) struct Top<'de> {
-    pub(super) service_tier: Given<'de>,
-    pub(super) store: Given<'de>,
-    has_model: bool,
+pub(super) struct Top<'b> {
+    pub(super) service_tier: Option<Raw<'b>>,
+    pub(super) store: Option<Raw<'b>>,
+    model: Option<Text<'b>>,
     has_input: bool,
     /// The limit on all calls of the provider's own tools.
     tool_calls: Option<u64>,
 }
 
-/// Reads a body that passed the strict check.
+/// Reads a request.
 ///
 /// # Errors
-/// One sentence on the member that is missing or cannot be read.
-pub(super) fn read(body: &[u8]) -> Result<(RequestFacts, Top<'_>), String> {
+/// [`Unfit`]: a member is missing or not what it must be.
+pub(super) fn read<'b>(request: &mut Document<'b>) -> Result<(RequestFacts, Top<'b>), Unfit> {
     let mut facts = RequestFacts { choices: 1, ..RequestFacts::default() };
-    let top: Top<'_> = parts::read(body, &mut facts)?;
-    for (given, name) in [(top.has_model, "model"), (top.has_input, "input")] {
-        if !given {
-            return Err(unreadable(&format!("missing field `{name}`")));
-        }
-    }
+    let mut top: Top<'b> = parts::read(request, &mut facts)?;
+    facts.model = needed(top.model.take(), "model")?.into_owned();
+    needed(top.has_input.then_some(()), "input")?;
     for tool in &mut facts.server_tools {
         tool.max_uses = top.tool_calls;
     }
     Ok((facts, top))
 }
 
-impl<'de> Part<'de> for Top<'de> {
+impl<'b> Part<'b> for Top<'b> {
     const WHAT: &'static str = "a Responses request";
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "model" => {
-                facts.model = members.next_value()?;
-                self.has_model = true;
-            }
-            "max_output_tokens" => facts.max_output = members.next_value()?,
-            "max_tool_calls" => self.tool_calls = members.next_value()?,
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "model" => self.model = value.text()?,
+            "max_output_tokens" => facts.max_output = value.count()?,
+            "max_tool_calls" => self.tool_calls = value.count()?,
             "input" => {
                 self.has_input = true;
-                many::<Item<'_>, A>(facts, members)?;
+                many::<Item<'_>>(facts, value)?;
             }
-            "instructions" => many::<Item<'_>, A>(facts, members)?,
-            "tools" => many::<Tool<'_>, A>(facts, members)?,
-            "service_tier" => self.service_tier = given(members)?,
+            "instructions" => many::<Item<'_>>(facts, value)?,
+            "tools" => many::<Tool<'_>>(facts, value)?,
+            "service_tier" => self.service_tier = Some(value.raw()?),
             "store" => {
-                let store = given(members)?;
-                if store.is_some_and(|store| !matches!(store.get(), "false" | "null")) {
-                    facts.escapes.push(name.into_owned());
+                let store = value.raw()?;
+                if !matches!(store.text, "false" | "null") {
+                    facts.escapes.push(name.to_owned());
                 }
-                self.store = store;
+                self.store = Some(store);
             }
             "background" => {
-                if members.next_value::<Option<bool>>()? == Some(true) {
-                    facts.escapes.push(name.into_owned());
+                if value.flag()? == Some(true) {
+                    facts.escapes.push(name.to_owned());
                 }
             }
-            "truncation" => facts.held_elsewhere |= text(members)?.is_some_and(|how| how != "disabled"),
-            "context_management" => facts.context_edits = edits(members.next_value()?),
+            "truncation" => facts.held_elsewhere |= value.text()?.is_some_and(|how| how != "disabled"),
+            "context_management" => facts.context_edits = edits(value)?,
             // One that lasts longer has a price of its own.
             "prompt_cache_retention" => {
-                if text(members)?.is_some_and(|how| !matches!(how.as_ref(), "in_memory" | "in-memory")) {
-                    facts.escapes.push(name.into_owned());
+                if value.text()?.is_some_and(|how| !matches!(how.as_ref(), "in_memory" | "in-memory")) {
+                    facts.escapes.push(name.to_owned());
                 }
             }
-            held if HELD_BY_PROVIDER.contains(&held) => unknown(facts, name, members)?,
-            harmless if HARMLESS.contains(&harmless) => drop(members.next_value::<IgnoredAny>()?),
-            _ => unknown(facts, name, members)?,
+            harmless if HARMLESS.contains(&harmless) => {}
+            // Among them what the provider holds and a request only names (`previous_response_id`, `conversation`, `prompt`): its size, and with
+            // `prompt` even its tools, are not known here.
+            _ => unknown(facts, name, value)?,
         }
         Ok(())
     }
 }
 
-#[derive(Deserialize)]
-struct Edit<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-}
-
-fn edits(edits: Option<Vec<Edit<'_>>>) -> ContextEdits {
-    edits.unwrap_or_default().iter().fold(ContextEdits::None, |so_far, edit| match (so_far, edit.kind.as_ref()) {
-        (ContextEdits::Compacts, _) => ContextEdits::Compacts,
-        (_, kind) if kind.starts_with("compact") => ContextEdits::Compacts,
-        _ => ContextEdits::Other,
-    })
+fn edits(value: Value<'_, '_>) -> Result<ContextEdits, Unfit> {
+    let mut edits = ContextEdits::None;
+    if value.kind() == Kind::Null {
+        return Ok(edits);
+    }
+    value.items(|edit| {
+        let kind = parts::kind(edit, "an edit of the context")?;
+        edits = match edits {
+            ContextEdits::Compacts => edits,
+            _ if kind.starts_with("compact") => ContextEdits::Compacts,
+            _ => ContextEdits::Other,
+        };
+        Ok(())
+    })?;
+    Ok(edits)
 }
 
 /// An item of the input.
 #[derive(Default)]
-struct Item<'de> {
-    kind: Option<Text<'de>>,
+struct Item<'b> {
+    kind: Option<Text<'b>>,
     has_role: bool,
 }
 
-impl<'de> Part<'de> for Item<'de> {
+impl<'b> Part<'b> for Item<'b> {
     const WHAT: &'static str = "an item of the input";
     const OR_TEXT: bool = true;
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "type" => self.kind = text(members)?,
-            "role" => self.has_role = is_given(members)?,
-            "content" | "output" | "summary" => many::<Piece<'_>, A>(facts, members)?,
-            "tools" => many::<Tool<'_>, A>(facts, members)?,
-            _ => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "type" => self.kind = value.text()?,
+            "role" => self.has_role = value.is_given()?,
+            "content" | "output" | "summary" => many::<Piece<'_>>(facts, value)?,
+            "tools" => many::<Tool<'_>>(facts, value)?,
+            _ => {}
         }
         Ok(())
     }
@@ -190,25 +173,20 @@ impl<'de> Part<'de> for Item<'de> {
 
 /// A part of an item's content.
 #[derive(Default)]
-struct Piece<'de> {
-    kind: Option<Text<'de>>,
+struct Piece<'b> {
+    kind: Option<Text<'b>>,
     image_in_body: bool,
 }
 
-impl<'de> Part<'de> for Piece<'de> {
+impl<'b> Part<'b> for Piece<'b> {
     const WHAT: &'static str = "a part of an item's content";
     const OR_TEXT: bool = true;
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        _: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "type" => self.kind = text(members)?,
-            "image_url" => self.image_in_body = members.next_value_seed(InBody)?,
-            _ => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, _: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "type" => self.kind = value.text()?,
+            "image_url" => self.image_in_body = in_body(value)?,
+            _ => {}
         }
         Ok(())
     }
@@ -227,25 +205,20 @@ impl<'de> Part<'de> for Piece<'de> {
 }
 
 #[derive(Default)]
-struct Tool<'de> {
-    kind: Option<Text<'de>>,
-    execution: Option<Text<'de>>,
+struct Tool<'b> {
+    kind: Option<Text<'b>>,
+    execution: Option<Text<'b>>,
 }
 
-impl<'de> Part<'de> for Tool<'de> {
+impl<'b> Part<'b> for Tool<'b> {
     const WHAT: &'static str = "a tool";
 
-    fn member<A: MapAccess<'de>>(
-        &mut self,
-        facts: &mut RequestFacts,
-        name: Text<'de>,
-        members: &mut A,
-    ) -> Result<(), A::Error> {
-        match name.as_ref() {
-            "type" => self.kind = text(members)?,
-            "execution" => self.execution = text(members)?,
-            "tools" => many::<Tool<'_>, A>(facts, members)?,
-            _ => drop(members.next_value::<IgnoredAny>()?),
+    fn member(&mut self, facts: &mut RequestFacts, name: &str, value: Value<'_, 'b>) -> Result<(), Unfit> {
+        match name {
+            "type" => self.kind = value.text()?,
+            "execution" => self.execution = value.text()?,
+            "tools" => many::<Tool<'_>>(facts, value)?,
+            _ => {}
         }
         Ok(())
     }
@@ -262,9 +235,14 @@ impl<'de> Part<'de> for Tool<'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
+    fn read(body: &str) -> Result<RequestFacts, Unfit> {
+        super::read(&mut Document::new(&Bytes::copy_from_slice(body.as_bytes()))).map(|(facts, _)| facts)
+    }
 
     fn facts(body: &str) -> RequestFacts {
-        read(body.as_bytes()).unwrap().0
+        read(body).unwrap()
     }
 
     fn with(members: &str) -> RequestFacts {
@@ -348,10 +326,10 @@ mod tests {
             r#""instructions":7"#,
             r#""context_management":[{}]"#,
         ] {
-            assert!(read(format!(r#"{{"model":"m","input":"hi",{wrong}}}"#).as_bytes()).is_err(), "{wrong}");
+            assert!(read(&format!(r#"{{"model":"m","input":"hi",{wrong}}}"#)).is_err(), "{wrong}");
         }
         for missing in [r#"{"input":"hi"}"#, r#"{"model":"m"}"#, r#"{"model":null,"input":"hi"}"#] {
-            assert!(read(missing.as_bytes()).is_err(), "{missing}");
+            assert!(read(missing).is_err(), "{missing}");
         }
     }
 
