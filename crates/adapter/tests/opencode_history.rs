@@ -3,6 +3,7 @@
 // Reason: a test says what is wrong by failing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentrun_adapter::opencode::OpenCodeHistory;
@@ -71,6 +72,21 @@ fn assert_replayable(files: &RecordedFiles) {
     ids.dedup();
     assert_eq!(ids.len(), events.len());
     assert!(events.iter().enumerate().all(|(at, event)| event["seq"] == at));
+}
+
+/// What the log says in the end: the kind of each part, its words, and how its call stands.
+fn said(files: &RecordedFiles) -> Vec<String> {
+    let bytes = files.bytes(STREAM).unwrap();
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let mut parts = BTreeMap::new();
+    for line in lines.map(|line| serde_json::from_slice::<Value>(line).unwrap()) {
+        let part = &line["data"]["part"];
+        if let Some(id) = part["id"].as_str() {
+            let told = format!("{} {} {} {}", part["type"], part["text"], part["callID"], part["state"]["output"]);
+            parts.insert(id.to_owned(), told);
+        }
+    }
+    parts.into_values().collect()
 }
 
 fn none(_: &str) -> Option<Arc<[u8]>> {
@@ -257,6 +273,7 @@ fn f33_a_recovery_that_is_cut_after_any_line_of_its_repair_comes_to_the_same_end
         let mut cut = files(&all[..=at]);
         repair(&mut cut, &want, &response);
         assert_eq!(survey(&cut), survey(&whole), "cut at {at}");
+        assert_eq!(said(&cut), said(&whole), "cut at {at}");
     }
 }
 

@@ -62,7 +62,7 @@ impl Launch<'_> {
         ["serve", "--hostname", "127.0.0.1", "--port", "0", "--print-logs", "--log-level", "WARN"].into_iter()
     }
 
-    /// Makes its folders and the files it would else fetch.
+    /// Makes its folders, the files it would else fetch, and the catalogue it need not read.
     pub(super) fn prepare(&self) -> io::Result<()> {
         for folder in ["data", "state", "cache", "config/opencode/node_modules"] {
             std::fs::create_dir_all(self.home.join(folder))?;
@@ -71,6 +71,7 @@ impl Launch<'_> {
         let wants =
             json!({ "packages": { "": { "dependencies": { "@opencode-ai/plugin": PROGRAM.pinned.to_string() } } } });
         std::fs::write(self.home.join("config/opencode/package-lock.json"), wants.to_string())?;
+        std::fs::write(self.catalogue(), "{}")?;
         let script = self.script();
         match std::fs::remove_file(&script) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -78,6 +79,12 @@ impl Launch<'_> {
         }
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(script)?;
         io::Write::write_all(&mut file, self.plugin.as_bytes())
+    }
+
+    /// Every model of every provider is in the one it comes with. Read in a turn, and before the first it costs two seconds of a processor;
+    /// ours is named in the configuration.
+    fn catalogue(&self) -> PathBuf {
+        self.home.join("models.json")
     }
 
     fn script(&self) -> PathBuf {
@@ -94,13 +101,13 @@ impl Launch<'_> {
             ("XDG_CONFIG_HOME", self.home.join("config")),
             ("XDG_STATE_HOME", self.home.join("state")),
             ("XDG_CACHE_HOME", self.home.join("cache")),
+            ("OPENCODE_MODELS_PATH", self.catalogue()),
             // Each start leaves a library of 6 MB here; the folder goes with the epoch.
             ("TMPDIR", self.tmp.to_owned()),
         ];
         environment.extend(places.map(|(name, path)| (OsString::from(name), path.into_os_string())));
         let switches = [
             "OPENCODE_DISABLE_AUTOUPDATE",
-            // The model list it comes with is enough.
             "OPENCODE_DISABLE_MODELS_FETCH",
             "OPENCODE_DISABLE_LSP_DOWNLOAD",
             "OPENCODE_DISABLE_DEFAULT_PLUGINS",

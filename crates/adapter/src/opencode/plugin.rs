@@ -6,6 +6,9 @@ use serde_json::json;
 use crate::seat::ModelApi;
 use crate::tools::ToolSpec;
 
+/// Where a part names the message that it is to be read behind.
+pub(super) const BEHIND: &str = "agentrun_behind";
+
 /// Where the script asks.
 pub(super) struct Endpoint<'a> {
     pub(super) url: &'a str,
@@ -25,7 +28,7 @@ pub(super) fn script(
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "schema": tool.input_schema }))
         .collect();
     let host = json!({ "url": endpoint.url, "token": endpoint.token, "system": system.join("\n\n"), "tools": tools,
-        "builtins": builtins, "unbounded": api == ModelApi::ChatCompletions });
+        "builtins": builtins, "behind": BEHIND, "unbounded": api == ModelApi::ChatCompletions });
     // JSON is an expression of the language as it stands.
     format!("const host = {host}\n{SCRIPT}")
 }
@@ -96,6 +99,17 @@ export default async () => {
     },
     async "experimental.chat.system.transform"(input, output) {
       if (host.system) output.system.splice(0, output.system.length, host.system)
+    },
+    // What says that all recorded before is above it must stand below it, now and in every later request.
+    async "experimental.chat.messages.transform"(input, { messages }) {
+      for (const message of [...messages]) {
+        for (const note of message.parts) {
+          const at = messages.findIndex((it) => it.info.id === note.metadata?.[host.behind])
+          if (at < 0 || messages[at] === message) continue
+          message.parts = message.parts.filter((part) => part !== note)
+          messages.splice(at + 1, 0, { info: message.info, parts: [note] })
+        }
+      }
     },
     async "chat.message"() {
       over = false

@@ -14,7 +14,7 @@ use super::json::at;
 use super::launch::Launch;
 use super::mend;
 use super::mirror::Mirror;
-use super::plugin::{self, Endpoint};
+use super::plugin::{self, BEHIND, Endpoint};
 use super::server::Server;
 use super::timeline::OURS;
 use super::turn::{Placing, Running, body};
@@ -112,13 +112,16 @@ impl OpenCodeSession {
             Start::Continue(message) => (message, true),
         };
         let native = ids::message(&message.id);
-        let (from, last) = self.mirror.known(|log| (log.len(), log.last_user().map(|row| row.id.clone()))).await;
+        let (from, last, newest) = self
+            .mirror
+            .known(|log| (log.len(), log.last_user().map(|row| row.id.clone()), log.newest().map(|row| row.id.clone())))
+            .await;
         if taken && last.as_deref() != Some(&native) {
             // An older message would run a second time, and be paid a second time.
             let message = format!("the history's newest message is not {}, which is to go on", message.id);
             return Err((AdapterErrorKind::History, message));
         }
-        let parts = parts(&message, taken, note);
+        let parts = parts(&message, taken, note, newest.as_deref());
         let part = parts.first().and_then(|part| at(part, "/id").as_str()).map(str::to_owned);
         let session = self.mirror.session().await.unwrap_or_default();
         let placing = Placing {
@@ -236,7 +239,7 @@ impl AdapterSession for OpenCodeSession {
 const GONE: Duration = Duration::from_secs(2);
 
 /// What the program is given of a message: its words, or, once it has them, no more than what happened since.
-fn parts(message: &Message, taken: bool, note: &str) -> Vec<serde_json::Value> {
+fn parts(message: &Message, taken: bool, note: &str, newest: Option<&str>) -> Vec<serde_json::Value> {
     let ours = json!({ OURS: message.id.as_str() });
     if !taken {
         let id = ids::words(&message.id);
@@ -245,8 +248,10 @@ fn parts(message: &Message, taken: bool, note: &str) -> Vec<serde_json::Value> {
     if note.is_empty() {
         return Vec::new();
     }
-    // One id for all interruptions of this message: told twice, it stands once.
-    vec![json!({ "id": ids::note(&message.id), "type": "text", "text": note, "synthetic": true })]
+    // One id for all interruptions of this message: told twice, it stands once. It is stored with the message, which stands before what was
+    // recorded since; the script shows it to the model where it belongs.
+    let behind = json!({ BEHIND: newest });
+    vec![json!({ "id": ids::note(&message.id), "type": "text", "text": note, "synthetic": true, "metadata": behind })]
 }
 
 fn secret() -> Result<String, AdapterError> {

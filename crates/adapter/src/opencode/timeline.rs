@@ -186,6 +186,11 @@ impl Timeline {
         self.rows.len()
     }
 
+    /// The newest message.
+    pub(super) fn newest(&self) -> Option<&Row> {
+        self.rows.last()
+    }
+
     /// The newest message of ours that has its words.
     pub(super) fn last_user(&self) -> Option<&Row> {
         self.rows.iter().rev().find(|row| row.is("user") && row.ours().is_some())

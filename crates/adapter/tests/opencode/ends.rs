@@ -97,17 +97,6 @@ async fn a_program_that_dies_in_a_turn_is_an_error_with_its_exit_and_nothing_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_nobody_answers_for_is_a_failed_turn_and_not_a_hang() {
-    let rig = Rig::new(vec![Step { cut_after_events: Some(0), ..Step::says("x") }, Step::says("never asked")]);
-    let mut owner = rig.own(Work::Answers, &[]).await;
-    let turn = owner.place("do it").await;
-    let end = owner.session.run_turn(turn).await.unwrap();
-    assert!(matches!(end, TurnEnd::Failed { .. }), "{end:?}");
-    assert_eq!(rig.model.requests().len(), 1, "a retry is another paid request");
-    owner.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn b19_a_stop_while_the_program_starts_is_not_kept_waiting_and_nothing_was_placed() {
     let rig = Rig::new(vec![Step::says("never asked")]).with_program(r#"echo > "$HOME/begun"; sleep 600"#);
     let mut owner = rig.own(Work::Answers, &[]).await;

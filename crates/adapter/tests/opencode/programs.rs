@@ -35,9 +35,10 @@ async fn garbage_on_stdout_is_never_taken_for_an_address() {
         refused(r#"printf 'hello\n\377\376{\n{"id": 1}\nopencode server listening on http://127.0.0.1\n'; sleep 300"#)
             .await;
     assert!(matches!(error.kind, AdapterErrorKind::Protocol), "{error:?}");
-    assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    assert!(error.to_string().contains("says that it listens on `127.0.0.1`"), "{error}");
     let far = refused("echo 'opencode server listening on http://192.0.2.1:4096'; sleep 300").await;
     assert!(matches!(far.kind, AdapterErrorKind::Protocol), "{far:?}");
+    assert!(far.to_string().contains("says that it listens on `192.0.2.1:4096`"), "{far}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

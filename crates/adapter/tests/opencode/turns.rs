@@ -11,17 +11,21 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::harness::{result_sent, texts, times_sent};
 use crate::rig::{Rig, Work, calls};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b69_a_host_tool_is_called_once_behind_its_recorded_call_and_the_model_sees_its_text() {
-    let rig = Rig::new(vec![calls(&[("work", json!({"a": 1}))]), Step::says("done")]);
+/// A turn with a call, over one API: the call is run once, behind its record, and the model is shown its text; the barrier of the next
+/// request holds until the log has what the request shows.
+async fn a_turn_with_a_call(api: ModelApi) {
+    let rig = Rig::new(vec![calls(&[("work", json!({"a": 1}))]), Step::says("done")]).speaking(api);
     let mut owner = rig.own(Work::Answers, &[]).await;
+    let barrier = owner.session.request_barrier().unwrap();
     let turn = owner.place("do it").await;
     assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
     owner.end_turn().await;
     assert_eq!(owner.calls(), [("call_work_0".to_owned(), "work".to_owned(), 0)]);
     let requests = rig.model.requests();
     assert_eq!(requests.len(), 2);
-    assert_eq!(times_sent(&requests[0], "do it"), 1);
+    for request in &requests {
+        assert_eq!(times_sent(request, "do it"), 1);
+    }
     assert!(result_sent(&requests[1], "call_work_0").to_string().contains("work done"));
     // Inv. 7: the call stands in the native history before, or in the same batch as, its intent.
     let records = rig.records().await;
@@ -35,6 +39,13 @@ async fn b69_a_host_tool_is_called_once_behind_its_recorded_call_and_the_model_s
         .flatten()
         .collect();
     assert!(String::from_utf8(native).unwrap().contains("call_work_0"));
+    let held = requests[1].body.to_string();
+    drop(barrier.before_request(held.as_bytes()).await.unwrap());
+    let lacks = held.replace("call_work_0", "call_of_no_history");
+    let waits = tokio::time::timeout(Duration::from_millis(500), barrier.before_request(lacks.as_bytes()));
+    assert!(waits.await.is_err(), "a result the log lacks must hold the request");
+    // It holds the session's records.
+    drop(barrier);
     let identity = owner.session.native().unwrap();
     assert_eq!((identity.version.as_str(), identity.resumed), ("1.18.33", false));
     owner.close().await;
@@ -42,15 +53,13 @@ async fn b69_a_host_tool_is_called_once_behind_its_recorded_call_and_the_model_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b17_a_long_result_reaches_the_model_whole() {
-    let rig = Rig::new(vec![calls(&[("work", json!({"characters": 480_000}))]), Step::says("done")]);
-    let mut owner = rig.own(Work::Answers, &[]).await;
-    let turn = owner.place("do it").await;
-    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
-    owner.end_turn().await;
-    owner.close().await;
-    let sent = result_sent(&rig.model.requests()[1], "call_work_0");
-    assert_eq!(sent.as_str().map(str::len), Some(480_000));
+async fn b69_f09_a_host_tool_is_called_once_behind_its_recorded_call_and_no_request_shows_what_the_log_lacks() {
+    a_turn_with_a_call(ModelApi::ChatCompletions).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b69_f09_the_same_over_anthropic_messages() {
+    a_turn_with_a_call(ModelApi::Messages).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,23 +131,6 @@ async fn b92_a_tool_nobody_offered_is_told_to_the_host_by_its_own_name_before_mo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f09_the_request_barrier_holds_until_the_log_has_the_message_and_every_result() {
-    let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")]);
-    let mut owner = rig.own(Work::Answers, &[]).await;
-    let barrier = owner.session.request_barrier().unwrap();
-    let turn = owner.place("do it").await;
-    owner.session.run_turn(turn).await.unwrap();
-    let held = rig.model.requests()[1].body.to_string();
-    drop(barrier.before_request(held.as_bytes()).await.unwrap());
-    let lacks = held.replace("call_work_0", "call_of_no_history");
-    let waits = tokio::time::timeout(std::time::Duration::from_millis(500), barrier.before_request(lacks.as_bytes()));
-    assert!(waits.await.is_err(), "a result the log lacks must hold the request");
-    // It holds the session's records.
-    drop(barrier);
-    owner.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn b25_the_model_is_told_what_the_node_says_and_nothing_of_the_work_trees() {
     let rig = Rig::new(vec![Step::says("done")]);
     for file in ["AGENTS.md", "CLAUDE.md", "opencode.json"] {
@@ -159,24 +151,6 @@ async fn b25_the_model_is_told_what_the_node_says_and_nothing_of_the_work_trees(
     let names: Vec<_> = offered.iter().map(|it| it["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["submit", "work"]);
     assert_eq!(offered[1]["parameters"], json!({"type": "object"}), "the schema as it stands");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn anthropic_messages_carry_a_turn_too() {
-    let rig = Rig::new(vec![calls(&[("work", json!({"a": 1}))]), Step::says("done")]).speaking(ModelApi::Messages);
-    let mut owner = rig.own(Work::Answers, &[]).await;
-    let barrier = owner.session.request_barrier().unwrap();
-    let turn = owner.place("do it").await;
-    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
-    owner.end_turn().await;
-    let requests = rig.model.requests();
-    assert_eq!(requests.len(), 2);
-    assert_eq!(times_sent(&requests[1], "do it"), 1);
-    assert!(result_sent(&requests[1], "call_work_0").to_string().contains("work done"));
-    drop(barrier.before_request(requests[1].body.to_string().as_bytes()).await.unwrap());
-    drop(barrier);
-    owner.close().await;
-    rig.assert_valid().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,7 +20,7 @@ cases! {
 }
 
 fn c01_a_node_with_a_paid_tool_delivers_and_leaves_no_process_b2_b3_b50(on: Harness) {
-    let world = World::new(on);
+    let world = World::plain(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
         {"when": {"results": 0}, "text": "I count.", "tools": [{"name": "work", "input": {"weir": "north"}}]},

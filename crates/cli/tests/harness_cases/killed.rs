@@ -15,26 +15,26 @@ use crate::world::{
 };
 
 cases! {
-    claude: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
+    claude: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53_b68,
         c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27,
         c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52,
         c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14,
         c05_kill_9_while_a_response_streams_on_behind_a_whole_call_has_run_nothing_of_it_b13_b14_b50,
         c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17,
         c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14;
-    codex: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
+    codex: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53_b68,
         c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27,
         c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52,
         c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14,
         c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17,
         c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14;
-    opencode: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
+    opencode: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53_b68,
         c03_a_killed_run_resumes_from_a_copy_of_nothing_but_its_store_b2_b27,
         c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52,
         c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14,
         c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17,
         c06_kill_9_while_the_next_request_waits_asks_only_that_one_anew_b13_b14;
-    opencode_messages: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53,
+    opencode_messages: c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53_b68,
         c04_kill_9_while_a_safe_tool_sleeps_and_a_resume_runs_it_with_the_stored_arguments_b13_b52,
         c05_kill_9_while_a_response_streams_asks_that_one_request_anew_and_tells_its_spend_as_unknown_b13_b14,
         c06_kill_9_between_a_tools_outcome_and_the_next_request_and_the_model_sees_the_recorded_text_b13_b14_b17;
@@ -68,7 +68,7 @@ fn resume(world: &World) -> std::process::Command {
     command
 }
 
-fn c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53(on: Harness) {
+fn c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b14_b53_b68(on: Harness) {
     let world = World::new(on);
     let work = world.tool("work", "never", Some("0.01"));
     let model = model(json!([
@@ -95,6 +95,8 @@ fn c03_kill_9_while_a_never_tool_sleeps_and_a_resume_does_not_run_it_again_b13_b
         results(&requests[1]).contains(told) && told.contains("not run again"),
         "told {told:?}, the model saw:\n{seen}"
     );
+    let note = "The session was interrupted and is resumed now. Everything recorded before is above.";
+    assert!(seen.rfind(told) < seen.rfind(note), "B68: all that was recorded is above it:\n{seen}");
     assert_eq!(result["unknown_usd"], "0.01", "nobody knows whether the cut call was billed");
     world.check();
 }

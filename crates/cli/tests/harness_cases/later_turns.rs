@@ -18,6 +18,9 @@ cases! {
     opencode: c11_a_follow_up_asks_the_delivered_session_one_thing_more_and_once_b56_b57,
         c12_kill_9_in_a_tool_and_a_settle_without_the_program_then_a_turn_of_its_own_b28_b29,
         c13_kill_9_in_a_follow_up_stays_interrupted_and_the_next_one_asks_for_itself_alone_b58_b59;
+    opencode_messages: c11_a_follow_up_asks_the_delivered_session_one_thing_more_and_once_b56_b57,
+        c12_kill_9_in_a_tool_and_a_settle_without_the_program_then_a_turn_of_its_own_b28_b29,
+        c13_kill_9_in_a_follow_up_stays_interrupted_and_the_next_one_asks_for_itself_alone_b58_b59;
 }
 
 const QUESTION: &str = "Which weir was that?";
@@ -84,7 +87,7 @@ fn c12_kill_9_in_a_tool_and_a_settle_without_the_program_then_a_turn_of_its_own_
     let running = Running::start(world.run(&model.base_url()));
     work.held();
     running.kill_9();
-    let claude = world.harness.clone();
+    let real = world.harness.clone();
     let (program, noted) = world.noting_program();
     world.harness = program;
     let settled = settle(&world);
@@ -93,7 +96,7 @@ fn c12_kill_9_in_a_tool_and_a_settle_without_the_program_then_a_turn_of_its_own_
     assert_eq!(model.requests().len(), 1);
 
     work.release();
-    world.harness = claude;
+    world.harness = real;
     Running::to_end(world.run(&model.base_url())).delivered(17);
     assert_eq!(work.runs().len(), 1, "a settled turn's call ran again");
     let requests = model.requests();

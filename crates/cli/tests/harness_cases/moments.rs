@@ -73,9 +73,7 @@ fn run_cut(on: Harness, cut: Option<(Victim, Duration)>) -> bool {
     let met = cut.is_some_and(|(victim, after)| {
         let running = Running::start(world.run(&model.base_url()));
         // Marked: the same program is also asked for its version, before anything begins.
-        let its = |it: &Process| {
-            it.executable() == std::fs::canonicalize(&world.harness).ok() && marked(&world.session).contains(it)
-        };
+        let its = |it: &Process| world.is_harness(it) && marked(&world.session).contains(it);
         let after = match victim {
             Victim::Program => after,
             Victim::Harness(_) => {

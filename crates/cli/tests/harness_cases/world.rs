@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) on: Harness,
     /// The harness program the binary is pointed to.
     pub(crate) harness: PathBuf,
+    /// The one that is installed.
+    program: PathBuf,
     /// The provider's key; `None` sets none.
     pub(crate) key: Option<String>,
     /// Members of the node file over the usual ones.
@@ -57,8 +59,21 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// A world in which a program that takes long to say its version is not asked for it: a run asks each time, and OpenCode's takes as long
+    /// as half a start.
     pub(crate) fn new(on: Harness) -> Self {
-        let harness = std::env::var_os(on.variable).map(PathBuf::from).unwrap_or_else(|| {
+        let mut world = Self::plain(on);
+        if on.name == "opencode" {
+            let (version, real) = (agentrun_adapter::opencode::PROGRAM.pinned, world.program.display());
+            let script = format!("#!/bin/sh\n[ \"$1\" = --version ] && exec echo {version}\nexec '{real}' \"$@\"\n");
+            world.harness = world.program("bin/quick", &script);
+        }
+        world
+    }
+
+    /// A world with the program as it is installed.
+    pub(crate) fn plain(on: Harness) -> Self {
+        let program = std::env::var_os(on.variable).map(PathBuf::from).unwrap_or_else(|| {
             panic!("{} is not set: run testing/run, which installs the program and sets it", on.variable)
         });
         let folder = tempfile::Builder::new().prefix("agentrun-case-").tempdir().unwrap();
@@ -69,7 +84,8 @@ impl World {
             folder,
             session: format!("s{}", uuid::Uuid::new_v4().simple()),
             on,
-            harness,
+            harness: program.clone(),
+            program,
             key: Some(KEY.to_owned()),
             node: json!({}),
             tools: Mutex::default(),
@@ -170,9 +186,13 @@ impl World {
 
     /// The harness that a running program started.
     pub(crate) fn harness_below(&self, program: &Running) -> Process {
-        let path = fs::canonicalize(&self.harness).unwrap();
-        let found = below(program.process().pid).into_iter().find(|it| it.executable().as_ref() == Some(&path));
+        let found = below(program.process().pid).into_iter().find(|it| self.is_harness(it));
         found.expect("the harness runs")
+    }
+
+    /// Whether this process runs the harness program.
+    pub(crate) fn is_harness(&self, process: &Process) -> bool {
+        process.executable() == fs::canonicalize(&self.program).ok()
     }
 
     /// The session's records, as `show --json` prints them; none when there is no session yet.

@@ -17,6 +17,7 @@ cases! {
         m33_words_taken_back_in_time_are_never_seen;
     opencode: b71_words_sent_while_a_tool_runs_are_seen_once_and_heeded,
         b71_kill_9_between_the_sending_and_the_taking_loses_no_words_and_says_none_twice,
+        b71_b38_kill_9_as_they_are_taken_loses_no_words_and_says_none_twice,
         m33_words_taken_back_in_time_are_never_seen;
 }
 
