@@ -1,13 +1,13 @@
 //! Mirrors what the harness writes into the session's records, and is the barrier behind which effects begin: first the harness's own
 //! history holds the call (or the prompt), then `[native tail, intent]` is one synced batch, then it runs.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentrun_kernel::{Batch, Body, Drive, DriveError, Durability, NativeWrite};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::native::{HistoryError, plain};
@@ -160,14 +160,18 @@ async fn file_length(path: &Path) -> Result<Option<u64>, JournalError> {
 }
 
 async fn read_from(path: &Path, offset: u64) -> Result<Vec<u8>, JournalError> {
-    let io = |error| JournalError::Io { path: path.to_owned(), error };
-    let mut file = match tokio::fs::File::open(path).await {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(io(error)),
-    };
-    file.seek(io::SeekFrom::Start(offset)).await.map_err(io)?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).await.map_err(io)?;
-    Ok(bytes)
+    let file = path.to_owned();
+    // One step off the runtime and not one for each call: tens of bytes are read as often as a session has effects.
+    let read = tokio::task::spawn_blocking(move || {
+        let mut file = File::open(file)?;
+        file.seek(io::SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    });
+    match read.await.unwrap_or_else(|lost| Err(io::Error::other(lost))) {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(JournalError::Io { path: path.to_owned(), error }),
+    }
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentrun_cap::Catalog;
-use agentrun_kernel::{Batch, Body, LogKey, SessionKey, SqliteStore, Store, read_all};
+use agentrun_kernel::{Body, LedgerBody, LogKey, RunId, SessionKey, SharedLog, SqliteStore, Store, read_all};
 use agentrun_runner::{HarnessRunner, ModelProvider, RunnerOptions, Step};
 use agentrun_testing::faux::FauxAdapter;
 
-use common::{Looks, batches, look, median, node, script};
+use common::{Looks, Written, look, median, node, script};
 
 const ROUNDS: usize = 60;
 
@@ -33,13 +33,12 @@ async fn main() {
         runner.run_node(node(look(Arc::new(Looks))), Step::first(key.clone())).await.unwrap();
         ours.push(began.elapsed().as_secs_f64() * 1e3);
 
-        let written = batches(read_all::<Body>(&*store, &LogKey::Session(key)).await.unwrap());
+        let records = read_all::<Body>(&*store, &LogKey::Session(key.clone())).await.unwrap();
+        let ledger = LogKey::from(SharedLog::Ledger(RunId::from(&key)));
+        let written = Written::new(records, read_all::<LedgerBody>(&*store, &ledger).await.unwrap());
         let copy = SessionKey::new(format!("bare-{round}")).unwrap();
         let began = Instant::now();
-        let mut writer = store.open(&copy, None).await.unwrap();
-        for bodies in written {
-            writer.append(Batch::of(bodies), None).await.unwrap();
-        }
+        written.append_bare(&store, &copy).await;
         bare.push(began.elapsed().as_secs_f64() * 1e3);
     }
     let (ours, bare) = (median(ours), median(bare));

@@ -1,7 +1,10 @@
 //! A thousand faux nodes at once: what each takes of memory while all of them are in the middle of a tool call, and how fast they go through
-//! the store against their own batches appended to it bare, by as many writers at once.
+//! the store against their own batches appended to it bare, by as many writers at once: the session's, with the ledger's part of each.
 //!
-//! `cargo bench -p agentrun-runner --bench sessions [-- --sessions 1000 --rounds 5]`
+//! `cargo bench -p agentrun-runner --bench sessions [-- --sessions 1000 --rounds 5 --homes DIR]`
+//!
+//! `--homes` puts the private homes elsewhere than on the build's disk. A node makes and removes seven files and folders, none of which the
+//! store's appends need; a disk that is slow at that (ext4 without a journal is, for five minutes after each removal) shows in the ratio.
 //!
 //! Memory is the process's resident set: the faux adapter's part and the runtime's threads are in it. It is taken first, in a process that has
 //! run a few nodes, so that what is made once is there. Each node is two model requests, a tool call and a submit; each has a home of its own.
@@ -13,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentrun_cap::Catalog;
-use agentrun_kernel::{Batch, Body, LogKey, SessionKey, SqliteStore, Store, read_all};
+use agentrun_kernel::{Body, LedgerBody, LogKey, RunId, SessionKey, SharedLog, SqliteStore, Store, read_all};
 use agentrun_runner::{HarnessRunner, ModelProvider, RunnerOptions, Step, ToolEnd, ToolInvocation, ToolRun};
 use agentrun_testing::faux::FauxAdapter;
 use async_trait::async_trait;
@@ -42,6 +45,7 @@ struct Bench {
     store: Store,
     catalog: Arc<Catalog>,
     folder: TempDir,
+    homes: TempDir,
 }
 
 impl Bench {
@@ -52,7 +56,7 @@ impl Bench {
         sessions: usize,
         tool: &Arc<dyn ToolRun>,
     ) -> Vec<tokio::task::JoinHandle<agentrun_runner::Delivered>> {
-        let homes = self.folder.path().join("homes");
+        let homes = self.homes.path().to_owned();
         let options = RunnerOptions::new(
             self.store.clone(),
             self.catalog.clone(),
@@ -69,22 +73,19 @@ impl Bench {
         (0..sessions).map(run).collect()
     }
 
-    /// Appends to fresh sessions, all at once, what the nodes of `round` wrote.
+    /// Appends to fresh sessions, all at once, what the nodes of `round` wrote to theirs and to their runs' ledgers.
     async fn bare(&self, round: &str, sessions: usize) -> f64 {
         let mut written = Vec::with_capacity(sessions);
         for n in 0..sessions {
             let records = read_all::<Body>(&*self.store, &LogKey::Session(key(round, n))).await.unwrap();
-            written.push(common::batches(records));
+            let ledger = LogKey::from(SharedLog::Ledger(RunId::from(&key(round, n))));
+            let ledger = read_all::<LedgerBody>(&*self.store, &ledger).await.unwrap();
+            written.push(common::Written::new(records, ledger));
         }
         let began = Instant::now();
-        let writers = written.into_iter().enumerate().map(|(n, batches)| {
+        let writers = written.into_iter().enumerate().map(|(n, written)| {
             let (store, key) = (self.store.clone(), key(&format!("{round}-bare"), n));
-            tokio::spawn(async move {
-                let mut writer = store.open(&key, None).await.unwrap();
-                for bodies in batches {
-                    writer.append(Batch::of(bodies), None).await.unwrap();
-                }
-            })
+            tokio::spawn(async move { written.append_bare(&store, &key).await })
         });
         ended(writers.collect()).await;
         began.elapsed().as_secs_f64()
@@ -111,7 +112,8 @@ async fn main() {
     let (sessions, rounds) = (common::number("sessions", 1_000), common::number("rounds", 5));
     let folder = common::folder();
     let store: Store = Arc::new(SqliteStore::open(folder.path().join("bench.db")).unwrap());
-    let bench = Bench { store, catalog: Arc::new(Catalog::bundled().unwrap()), folder };
+    let homes = common::text("homes").map_or_else(common::folder, |at| TempDir::new_in(at).unwrap());
+    let bench = Bench { store, catalog: Arc::new(Catalog::bundled().unwrap()), folder, homes };
     let looks: Arc<dyn ToolRun> = Arc::new(common::Looks);
     ended(bench.start("warm", 8, &looks)).await;
 

@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 use agentrun_cap::{Books, Denied, Fault, LedgerFault, RaiseError, TOTALS_EVERY, check_raise};
 use agentrun_kernel::{
-    AppendError, Begun, Body, Drive, DriveError, EffectSpec, HoldId, LedgerBody, LogKey, OpenEffect, Outcome,
-    OutcomeEnd, Parked, RunId, Seq, SessionState, SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd,
+    AppendError, Begun, Body, Drive, DriveError, EffectSpec, Epoch, HoldId, LedgerBody, LogKey, OpenEffect, Outcome,
+    OutcomeEnd, Parked, Record, RunId, Seq, SessionState, SharedAppend, SharedBatch, SharedLog, Store, StoreError, Usd,
     crossing, planted, read_from,
 };
 
@@ -124,7 +124,8 @@ impl RunLedger {
         let ledger = Self::existing(store, run).await?;
         if ledger.with(Books::seq) == Seq::START {
             match ledger.write(Seq::START, vec![LedgerBody::Cap { cap }]).await {
-                Ok(()) | Err(Written::Conflict) => ledger.refresh().await?,
+                Ok(()) => {}
+                Err(Written::Conflict) => ledger.refresh().await?,
                 Err(Written::Not(error)) => return Err(error),
             }
         }
@@ -192,7 +193,7 @@ impl RunLedger {
                 (books.seq(), self.with_totals(&books, body))
             };
             match self.write(expected, batch).await {
-                Ok(()) => return self.refresh().await,
+                Ok(()) => return Ok(()),
                 Err(Written::Conflict) => {}
                 Err(Written::Not(error)) => return Err(error),
             }
@@ -201,8 +202,9 @@ impl RunLedger {
     }
 
     async fn write(&self, expected: Seq, batch: Vec<LedgerBody>) -> Result<(), Written> {
+        let landed = batch.clone();
         match self.store.append_at(&self.log, expected, SharedBatch::Ledger(batch)).await {
-            Ok(_) => Ok(()),
+            Ok(_) => self.landed(expected, landed).map_err(Written::Not),
             Err(AppendError::Conflict { .. }) => Err(Written::Conflict),
             Err(AppendError::Unknown(error)) => Err(Written::Not(error.into())),
             Err(AppendError::Refused(refused)) => Err(Written::Not(DriveError::Refused(refused).into())),
@@ -231,6 +233,31 @@ impl RunLedger {
         Ok(())
     }
 
+    /// Folds what was appended here behind `before`, where nobody has folded it yet.
+    fn landed(&self, before: Seq, batch: Vec<LedgerBody>) -> Result<(), LedgerError> {
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seq = before;
+        for body in batch {
+            seq = seq.next();
+            // The fold goes by seqs and bodies alone; whoever reads the log finds its writer's epoch and clock.
+            let record = Record { seq, epoch: Epoch::default(), at: 0, body };
+            if seq > books.seq() {
+                books.fold([&record])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What `ask` says of the books: first as they were last folded, so that a step costs no read, and where that is a fault, as the log
+    /// says. An answer on books that were behind is void by itself: the append expects their seq.
+    async fn asked<T>(&self, ask: impl Fn(&Books) -> Result<T, LedgerError>) -> Result<T, LedgerError> {
+        if let Ok(answer) = self.with(&ask) {
+            return Ok(answer);
+        }
+        self.refresh().await?;
+        self.with(ask)
+    }
+
     /// Holds and begins in one batch, or says why not. Nothing is written on a refusal.
     pub(crate) async fn begin(
         &self,
@@ -240,23 +267,29 @@ impl RunLedger {
         hold: &Hold,
     ) -> Result<Begun, LedgerError> {
         let _turn = self.turn.lock().await;
+        let record = LedgerBody::Hold {
+            id: hold.id.clone(),
+            session: drive.key().clone(),
+            epoch: drive.epoch(),
+            what: hold.what.clone(),
+            quote: hold.quote,
+            catalog: hold.catalog.clone(),
+        };
         for _ in 0..TRIES {
-            self.refresh().await?;
-            let record = LedgerBody::Hold {
-                id: hold.id.clone(),
-                session: drive.key().clone(),
-                epoch: drive.epoch(),
-                what: hold.what.clone(),
-                quote: hold.quote,
-                catalog: hold.catalog.clone(),
-            };
-            let also = self.with(|books| {
-                books.admit(hold.quote)?;
-                books.check(&record)?;
-                Ok::<_, LedgerError>(self.part(books, record))
-            })?;
-            match drive.begin(spec.clone(), before.clone(), Some(also)).await {
-                Err(DriveError::Conflict { .. }) => {}
+            let (expected, part) = self
+                .asked(|books| {
+                    books.admit(hold.quote)?;
+                    books.check(&record)?;
+                    Ok((books.seq(), self.with_totals(books, record.clone())))
+                })
+                .await?;
+            match drive.begin(spec.clone(), before.clone(), Some(self.also(expected, part.clone()))).await {
+                Err(DriveError::Conflict { .. }) => self.refresh().await?,
+                // Only of this is it sure that the hold went with it: what was known is answered without one.
+                Ok(begun @ Begun::Open(_)) => {
+                    self.landed(expected, part)?;
+                    return Ok(begun);
+                }
                 begun => return Ok(begun?),
             }
         }
@@ -299,23 +332,35 @@ impl RunLedger {
     ) -> Result<std::sync::Arc<Outcome>, LedgerError> {
         let _turn = self.turn.lock().await;
         for _ in 0..TRIES {
-            self.refresh().await?;
-            let (also, unfit) = self.with(|books| match books.check(&end) {
-                Ok(()) => (Some(self.part(books, end.clone())), false),
-                Err(Fault::NotOpen(_)) => (None, false),
-                // A price that no fold takes would end the run's ledger; the hold counts in full instead.
-                Err(fault) => {
-                    let why = format!("its price cannot be booked: {fault}");
-                    (Some(self.part(books, LedgerBody::Unknown { hold: hold.clone(), why })), true)
-                }
+            let checked = self.asked(|books| {
+                books.check(&end)?;
+                Ok((books.seq(), Some(self.with_totals(books, end.clone()))))
             });
-            if unfit {
-                outcome.cost = None;
-            }
+            let (expected, part) = match checked.await {
+                Ok(part) => part,
+                Err(LedgerError::Unfit(Fault::NotOpen(_))) => (Seq::START, None),
+                // A price that no fold takes would end the run's ledger; the hold counts in full instead.
+                Err(LedgerError::Unfit(fault)) => {
+                    outcome.cost = None;
+                    let why = format!("its price cannot be booked: {fault}");
+                    let unknown = LedgerBody::Unknown { hold: hold.clone(), why };
+                    self.with(|books| (books.seq(), Some(self.with_totals(books, unknown))))
+                }
+                Err(error) => return Err(error),
+            };
+            let also = part.clone().map(|part| self.also(expected, part));
             match effect.finish(outcome.clone(), Vec::new(), also).await {
-                Ok(outcome) => return Ok(outcome),
+                Ok(outcome) => {
+                    if let Some(part) = part {
+                        self.landed(expected, part)?;
+                    }
+                    return Ok(outcome);
+                }
                 Err(unfinished) => match unfinished.error {
-                    DriveError::Conflict { .. } => effect = unfinished.effect,
+                    DriveError::Conflict { .. } => {
+                        effect = unfinished.effect;
+                        self.refresh().await?;
+                    }
                     error => return Err(LedgerError::Drive(error)),
                 },
             }
@@ -324,9 +369,8 @@ impl RunLedger {
     }
 
     /// The ledger's part of a session's batch.
-    fn part(&self, books: &Books, body: LedgerBody) -> SharedAppend {
-        let batch = SharedBatch::Ledger(self.with_totals(books, body));
-        SharedAppend { log: self.log.clone(), expected: books.seq(), batch }
+    fn also(&self, expected: Seq, part: Vec<LedgerBody>) -> SharedAppend {
+        SharedAppend { log: self.log.clone(), expected, batch: SharedBatch::Ledger(part) }
     }
 
     /// The batch of one record, behind totals where they are due: they stand for the books as they are, so the record rests on both alike.

@@ -51,7 +51,7 @@ struct Shared {
     gate: Arc<AttemptGate>,
     node: Node,
     envelope: Envelope,
-    validators: HashMap<String, jsonschema::Validator>,
+    validators: HashMap<String, Arc<jsonschema::Validator>>,
     stop: StopSignal,
     raiser: StopRaiser,
     store_id: String,

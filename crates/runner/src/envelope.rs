@@ -1,9 +1,12 @@
 //! The injected submit tool: `{value: <the node's schema>}`, nothing else, the same for every harness. The node's schema moves one level
 //! down, so its local references are relocated, and only those: a sub-schema with an `$id` of its own resolves against itself.
 
-use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agentrun_adapter::ToolSpec;
+use agentrun_kernel::Digest;
+use serde_json::{Map, Value, json};
 
 use crate::node::SUBMIT;
 
@@ -13,7 +16,7 @@ const PROBLEMS: usize = 8;
 /// The compiled envelope.
 pub(crate) struct Envelope {
     spec: ToolSpec,
-    validator: jsonschema::Validator,
+    validator: Arc<jsonschema::Validator>,
 }
 
 /// A schema that cannot be used.
@@ -35,8 +38,8 @@ impl Envelope {
             "required": ["value"],
             "additionalProperties": false,
         });
-        compile(schema)?;
-        let validator = compile(&input_schema)?;
+        // What is wrong in the envelope is wrong in the schema alone too, and told by its place there.
+        let validator = compile(&input_schema).or_else(|error| compile(schema).and(Err(error)))?;
         let spec = ToolSpec {
             name: SUBMIT.to_owned(),
             description: "Delivers the result of your task. Call it exactly once, when the work is done, with the whole result in `value`. Plain \
@@ -66,18 +69,36 @@ impl Envelope {
     }
 }
 
+/// Schemas of the last nodes, compiled, the newest last. A host runs the same few nodes again and again, and compiling takes longer than all
+/// that a node appends.
+static COMPILED: Mutex<VecDeque<(Digest, Arc<jsonschema::Validator>)>> = Mutex::new(VecDeque::new());
+/// How many are kept.
+const KEPT: usize = 64;
+
 /// Compiles a JSON Schema with remote and file references off.
 ///
 /// # Errors
 /// [`SchemaError`] with the place in the schema.
-pub fn compile(schema: &Value) -> Result<jsonschema::Validator, SchemaError> {
+pub fn compile(schema: &Value) -> Result<Arc<jsonschema::Validator>, SchemaError> {
+    let digest = Digest::of(schema.to_string().as_bytes());
+    let compiled = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, known)) = compiled().iter().find(|(of, _)| *of == digest) {
+        return Ok(known.clone());
+    }
     if let Some(found) = outside_reference(schema, &mut String::new()) {
         return Err(found);
     }
-    jsonschema::options()
+    let validator = jsonschema::options()
         .with_retriever(NoRetriever)
         .build(schema)
-        .map_err(|error| SchemaError { path: error.instance_path().to_string(), what: error.to_string() })
+        .map_err(|error| SchemaError { path: error.instance_path().to_string(), what: error.to_string() })?;
+    let validator = Arc::new(validator);
+    let mut compiled = compiled();
+    if compiled.len() >= KEPT {
+        compiled.pop_front();
+    }
+    compiled.push_back((digest, validator.clone()));
+    Ok(validator)
 }
 
 /// What is wrong with `instance`, a line each.

@@ -2,6 +2,7 @@
 //! epochs go first, so a crash leaves nothing for long.
 
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use agentrun_adapter::Dirs;
@@ -39,8 +40,10 @@ impl Home {
             }
         }
         let dirs = Dirs { home: root.join("home"), tmp: root.join("tmp"), workspace: workspace.to_owned() };
-        for dir in [&dirs.home, &dirs.tmp] {
-            private(dir)?;
+        private(homes)?;
+        // From the top: asked for the lowest alone, each folder above it is first tried in vain.
+        for dir in [&session, &root, &dirs.home, &dirs.tmp] {
+            made(dir)?;
         }
         Ok(Self { root, dirs })
     }
@@ -65,7 +68,14 @@ pub(crate) fn short_name(store: &str, key: &SessionKey) -> String {
     Digest::of(format!("{store}\n{key}").as_bytes()).as_str().chars().take(12).collect()
 }
 
+/// Makes `dir` in a folder that is there, for this user alone.
+fn made(dir: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
 pub(crate) fn private(dir: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }

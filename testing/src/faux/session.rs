@@ -1,6 +1,7 @@
 //! One session of the faux harness: what comes next is a function of its history, so a restored one goes on exactly where it stood.
 
-use std::io::SeekFrom;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +16,6 @@ use agentrun_kernel::{
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tokio::fs::File;
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
 use super::history::{Call, History, Line, Move, STREAM, line_bytes};
@@ -66,16 +65,15 @@ impl FauxSession {
         let path = seat.dirs.home.join(STREAM);
         let io = |error: std::io::Error| history_error(&format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent() {
-            tokio::fs::create_dir_all(folder).await.map_err(io)?;
+            std::fs::create_dir_all(folder).map_err(io)?;
         }
-        let mut file =
-            File::options().read(true).write(true).create(true).truncate(false).open(&path).await.map_err(io)?;
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).await.map_err(io)?;
+        file.read_to_end(&mut bytes).map_err(io)?;
         let history = History::read(&bytes).map_err(unreadable)?;
         // Behind the last whole line stands at most a torn one.
-        file.set_len(history.end()).await.map_err(io)?;
-        file.seek(SeekFrom::Start(history.end())).await.map_err(io)?;
+        file.set_len(history.end()).map_err(io)?;
+        file.seek(SeekFrom::Start(history.end())).map_err(io)?;
         let offered: Vec<String> =
             seat.tools.specs().iter().map(|spec| spec.name.clone()).chain(plan.builtins.iter().cloned()).collect();
         played.lock().unwrap_or_else(PoisonError::into_inner).catch_up(&history, &offered);
@@ -100,19 +98,16 @@ impl FauxSession {
             capabilities: checked.capabilities,
         };
         if before.is_none() {
-            session.write(Line::Session { id: session.identity.session.clone() }).await?;
+            session.write(Line::Session { id: session.identity.session.clone() })?;
         }
         Ok(session)
     }
 
     /// Appends a line: on disk before anything follows from it.
-    async fn write(&mut self, line: Line) -> Result<(), AdapterError> {
+    fn write(&mut self, line: Line) -> Result<(), AdapterError> {
         let bytes = self.history.push(line).map_err(unreadable)?;
-        let written = async {
-            self.file.write_all(&bytes).await?;
-            self.file.flush().await
-        };
-        written.await.map_err(|error| history_error(&format!("{STREAM}: {error}")))
+        // Into the system's memory: a step off the runtime for each line takes far longer, with a thousand sessions at once.
+        self.file.write_all(&bytes).map_err(|error| history_error(&format!("{STREAM}: {error}")))
     }
 
     async fn start(&mut self, start: Start, note: String) -> Result<(), AdapterError> {
@@ -123,11 +118,11 @@ impl FauxSession {
         };
         crossing!(Send);
         if !note.is_empty() {
-            self.write(Line::Note { text: note }).await?;
+            self.write(Line::Note { text: note })?;
         }
         match placed {
             Some(Message { id, text, .. }) if !self.history.taken().any(|taken| *taken == id) => {
-                self.write(Line::Prompt { id, text }).await?;
+                self.write(Line::Prompt { id, text })?;
                 crossing!(Taken);
                 Ok(())
             }
@@ -207,7 +202,7 @@ impl FauxSession {
         if let Line::Response { text: Some(text), .. } = &line {
             self.seat.deltas.show(text);
         }
-        self.write(line).await?;
+        self.write(line)?;
         crossing!(Written);
         Ok(Done::GoOn)
     }
@@ -268,7 +263,7 @@ impl FauxSession {
             match answered? {
                 Answered::Text { call, text, is_error, end_turn } => {
                     ended |= end_turn;
-                    self.write(Line::Result { call, text, is_error }).await?;
+                    self.write(Line::Result { call, text, is_error })?;
                     crossing!(Answered);
                 }
                 Answered::Withheld => withheld = true,
@@ -278,7 +273,7 @@ impl FauxSession {
             return Ok(Done::Turn(TurnEnd::Stopped(stop.level().max(StopLevel::Drain))));
         }
         if ended {
-            self.write(Line::Ended).await?;
+            self.write(Line::Ended)?;
         } else if let Some(ticket) = steered.filter(|_| stop.level() < StopLevel::Drain) {
             self.steer(ticket).await?;
         }
@@ -289,7 +284,7 @@ impl FauxSession {
         match ticket.place().await {
             Ok(Message { id, text, .. }) => {
                 crossing!(Send);
-                self.write(Line::Prompt { id, text }).await?;
+                self.write(Line::Prompt { id, text })?;
                 crossing!(Taken);
                 Ok(())
             }

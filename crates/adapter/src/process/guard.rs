@@ -17,12 +17,17 @@
 #![allow(unsafe_code)] // fork, prctl, signals and raw reads between fork and exec have no safe form
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
-use libc::{c_int, c_uint, pid_t};
+use libc::{c_int, c_long, c_uint, pid_t};
+
+use super::cgroup::{self, Leaf};
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -39,20 +44,42 @@ const ROUND_MS: c_int = 20;
 /// The size of the kernel's signal set.
 const KERNEL_SIGSET_BYTES: usize = 8;
 
+/// The flag of `clone3`; libc's own constant is too narrow for it.
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
 /// Our end of the pipe by which a guard tells us things.
 #[derive(Debug)]
 pub(super) struct Report(PipeReader);
 
 /// Puts a guard between us and what `command` will run. The child `command` gives is the guard. Dropping the writer, the life pipe,
 /// ends the program and everything below it. `name` is what process lists show; the kernel takes 15 bytes of it.
-pub(super) fn arm(command: &mut Command, name: CString) -> io::Result<(PipeWriter, Report)> {
+/// In `leaf`, where there is one, the program is started.
+pub(super) fn arm(command: &mut Command, name: CString, leaf: Option<&Leaf>) -> io::Result<(PipeWriter, Report)> {
     // Both pipes are close-on-exec: the program has neither.
     let (life_read, life) = io::pipe()?;
     let (report, report_write) = io::pipe()?;
-    let split = move || split(life_read.as_raw_fd(), report_write.as_raw_fd(), &name);
+    let cgroup = leaf.map(Cgroup::new).transpose()?;
+    let split = move || split(life_read.as_raw_fd(), report_write.as_raw_fd(), &name, cgroup.as_ref());
     // SAFETY: `split` and all it calls make only async-signal-safe calls, allocate nothing and take no lock.
     unsafe { command.pre_exec(split) };
     Ok((life, Report(report)))
+}
+
+/// A program's cgroup as the guard needs it: made before the fork, since nothing may be allocated after it.
+struct Cgroup {
+    folder: File,
+    path: CString,
+    procs: CString,
+    kill: CString,
+}
+
+impl Cgroup {
+    fn new(leaf: &Leaf) -> io::Result<Self> {
+        let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        let within = |name| text(&leaf.path().join(name));
+        let (procs, kill) = (within(cgroup::PROCS)?, within(cgroup::KILL)?);
+        Ok(Self { folder: leaf.open()?, path: text(leaf.path())?, procs, kill })
+    }
 }
 
 impl Report {
@@ -74,7 +101,7 @@ impl Report {
 }
 
 /// Runs in the forked child: becomes the guard and never returns, but for the program, which returns to be exec'd.
-fn split(life: c_int, report: c_int, name: &CStr) -> io::Result<()> {
+fn split(life: c_int, report: c_int, name: &CStr, cgroup: Option<&Cgroup>) -> io::Result<()> {
     // SAFETY: plain system calls on values of our own; the signal sets are initialised by sigfillset before they are read. Bare
     // `clone` without flags is a fork that runs no at-fork handlers, which could take locks another thread held.
     unsafe {
@@ -88,16 +115,38 @@ fn split(life: c_int, report: c_int, name: &CStr) -> io::Result<()> {
         libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let guard = libc::getpid();
-        match libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
+        let (mut forked, mut outside) = (-1, cgroup);
+        if let Some(cgroup) = cgroup {
+            forked = clone_into(cgroup.folder.as_raw_fd());
+        }
+        if forked == -1 {
+            forked = libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0);
+        } else {
+            outside = None;
+        }
+        match forked {
             -1 => Err(io::Error::last_os_error()),
-            0 => become_program(guard),
-            program => stand_guard(program as pid_t, life, report, name),
+            0 => become_program(guard, outside),
+            program => stand_guard(program as pid_t, life, report, name, cgroup),
         }
     }
 }
 
-/// The program's last steps before exec.
-fn become_program(guard: pid_t) -> io::Result<()> {
+/// The same fork with the child in this cgroup from its first instruction. (Moving it there later waits for the whole machine: tens of
+/// milliseconds.) -1 where the kernel (before 5.7), a filter or the cgroup's own rules refuse it.
+unsafe fn clone_into(folder: c_int) -> c_long {
+    // SAFETY: all of the structure is plain numbers, for which zero is a value; the call reads it and nothing else of ours.
+    unsafe {
+        let mut args: libc::clone_args = std::mem::zeroed();
+        args.flags = CLONE_INTO_CGROUP;
+        args.exit_signal = libc::SIGCHLD as u64;
+        args.cgroup = folder as u64;
+        libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>())
+    }
+}
+
+/// The program's last steps before exec. `outside` is its cgroup, if it is not in it yet.
+fn become_program(guard: pid_t, outside: Option<&Cgroup>) -> io::Result<()> {
     // SAFETY: plain system calls on values of our own; `none` is initialised by sigemptyset before it is read.
     unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) == -1 || libc::setpgid(0, 0) == -1 {
@@ -106,6 +155,10 @@ fn become_program(guard: pid_t) -> io::Result<()> {
         // The guard died before the death signal was set: nothing would ever end us.
         if libc::getppid() != guard {
             libc::_exit(128 + libc::SIGKILL);
+        }
+        if let Some(cgroup) = outside {
+            // One that cannot be moved is the guard's to end, as it is where there are no cgroups.
+            tell_file(&cgroup.procs, c"0");
         }
         // Exec keeps ignored signals ignored (we may run under nohup) and the mask; a program expects neither. The kernel's own call,
         // since libc hides the signals it keeps for itself; a zeroed action is the default one on every architecture.
@@ -129,7 +182,7 @@ fn become_program(guard: pid_t) -> io::Result<()> {
 }
 
 /// The guard's life: wait for the program's end or ours, end everything below, say how the program ended.
-fn stand_guard(program: pid_t, life: c_int, report: c_int, name: &CStr) -> ! {
+fn stand_guard(program: pid_t, life: c_int, report: c_int, name: &CStr, cgroup: Option<&Cgroup>) -> ! {
     let mut status = None;
     // SAFETY: plain system calls on our own descriptors and stack; `signals` is initialised by sigemptyset before it is read; the
     // process is single-threaded and shares no memory.
@@ -151,11 +204,18 @@ fn stand_guard(program: pid_t, life: c_int, report: c_int, name: &CStr) -> ! {
                 break;
             }
         }
+        if let Some(cgroup) = cgroup {
+            tell_file(&cgroup.kill, c"1");
+        }
         while reap(program, &mut status) {
             kill_children();
             let mut polled = libc::pollfd { fd: deaths, events: libc::POLLIN, revents: 0 };
             libc::poll(&mut polled, 1, ROUND_MS);
             drain(deaths);
+        }
+        if let Some(cgroup) = cgroup {
+            // Everything that was in it is reaped.
+            libc::rmdir(cgroup.path.as_ptr());
         }
         let status = status.unwrap_or(libc::SIGKILL);
         tell(report, status);
@@ -196,6 +256,16 @@ unsafe fn reap(program: pid_t, status: &mut Option<c_int>) -> bool {
             pid if pid == program => *status = Some(found),
             _ => {}
         }
+    }
+}
+
+/// Writes to one of a cgroup's files.
+unsafe fn tell_file(path: &CStr, word: &CStr) {
+    // SAFETY: the path is NUL-terminated; the call reads the word's own bytes; the descriptor is our own.
+    unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        libc::write(file, word.as_ptr().cast(), word.count_bytes());
+        libc::close(file);
     }
 }
 

@@ -4,6 +4,7 @@
 //! Start at [`Spawn`]; [`Child`] is what it gives, [`run_to_end`] the short form for a command. [`HarnessProgram`] finds the
 //! program of a harness, [`sweep`](sweep()) what an older owner left behind. `guard` has the mechanism and the picture.
 
+mod cgroup;
 mod child;
 mod dialogue;
 mod framing;
@@ -16,6 +17,7 @@ mod stdio;
 mod supervisor;
 mod sweep;
 
+pub use cgroup::has_cgroups;
 pub use child::{Child, Exit, Lingering};
 pub(crate) use dialogue::Dialogue;
 pub use framing::{Frame, FrameTooLong, Framer, Frames, LINE_LIMIT};

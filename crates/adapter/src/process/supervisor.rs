@@ -11,6 +11,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::cgroup::Leaf;
 use super::child::{Child, Exit, Lingering};
 use super::guard::{self, Report};
 use super::marker::{MARK_VARIABLE, Mark, Marker, guard_name};
@@ -130,9 +131,12 @@ impl Spawn {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let (life, mut report) = guard::arm(&mut command, CString::new(guard_name(&self.marker))?)?;
+        // Without one the guard does what it does, so nothing that goes wrong here keeps a program from its start.
+        let leaf = Leaf::make(&mark);
+        let armed = guard::arm(&mut command, CString::new(guard_name(&self.marker))?, leaf.as_ref());
+        let (life, mut report) = armed.inspect_err(|_| remove(leaf.as_ref()))?;
         let mut command = tokio::process::Command::from(command);
-        let mut guard = command.spawn()?;
+        let mut guard = command.spawn().inspect_err(|_| remove(leaf.as_ref()))?;
         // The command holds our copies of the guard's ends.
         drop(command);
         let program = report.program()?;
@@ -144,8 +148,15 @@ impl Spawn {
         };
         let guard_pid = guard.id().ok_or_else(|| io::Error::other("the guard has no pid"))?;
         let (told, exit) = watch::channel(None);
-        tokio::spawn(wait_for_guard(guard, report, mark, told));
+        tokio::spawn(wait_for_guard(guard, report, mark, leaf, told));
         Ok((Guarded { program, guard: guard_pid, life: Mutex::new(Some(life)), exit }, pipes))
+    }
+}
+
+/// Nothing was started: its cgroup is empty.
+fn remove(leaf: Option<&Leaf>) {
+    if let Some(leaf) = leaf {
+        leaf.remove();
     }
 }
 
@@ -197,15 +208,16 @@ async fn wait_for_guard(
     mut guard: tokio::process::Child,
     mut report: Report,
     mark: Mark,
+    leaf: Option<Leaf>,
     told: watch::Sender<Option<Exit>>,
 ) {
     // An error (a host that ignores SIGCHLD has no children to wait for) says that it is gone, and the report says how.
     let killed = guard.wait().await.is_ok_and(|status| status.code().is_none());
     let exit = match (!killed).then(|| report.status()) {
         Some(Ok(status)) => Exit::from_status(status),
-        // The guard was killed. Its death killed the program, but not what that started: those are found by their mark.
+        // The guard was killed. Its death killed the program, but not what that started: those are found by their mark, and in the cgroup.
         _ => {
-            let _ = sweep::sweep_spawn(mark, KILL_LIMIT).await;
+            let _ = sweep::sweep_spawn(mark, leaf, KILL_LIMIT).await;
             Exit::Lost
         }
     };

@@ -1,6 +1,6 @@
 //! Finding and ending what an older owner of a session left behind, before anything is decided on a resume. Acts only on positive
-//! evidence: the session's mark in a process's own environment. A child that cleared its environment is not found here; its guard
-//! ends it, and a guard that is still at work is waited for.
+//! evidence: the session's mark in a process's own environment, or its place in a cgroup of the session. A child that cleared its
+//! environment where there are no cgroups is not found here; its guard ends it, and a guard that is still at work is waited for.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::cgroup::{self, Leaf};
 use super::marker::{Mark, Marker, guard_name};
 
 /// Between two looks at processes that were killed.
@@ -24,6 +25,16 @@ pub enum Epochs {
     UpTo,
 }
 
+impl Epochs {
+    /// Whether one of `epoch` is a stray to an owner at `ours`.
+    pub(super) const fn take(self, epoch: u64, ours: u64) -> bool {
+        match self {
+            Self::Before => epoch < ours,
+            Self::UpTo => epoch <= ours,
+        }
+    }
+}
+
 /// A process that carries a session's mark, or a guard of the session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stray {
@@ -31,7 +42,7 @@ pub struct Stray {
     pub pid: u32,
     /// When it started, in clock ticks since boot. Names it together with the pid, which is used again.
     pub started: u64,
-    /// The epoch of the owner that started it; `None` for a guard, which does not carry it.
+    /// The epoch of the owner that started it; `None` for a guard and for what cleared its environment, which do not carry it.
     pub epoch: Option<u64>,
     /// Its name, as process lists show it.
     pub name: String,
@@ -65,33 +76,32 @@ fn list(strays: &[Stray]) -> String {
 /// # Errors
 /// [`SweepError`]: the session must not be resumed here.
 pub async fn sweep(marker: &Marker, epochs: Epochs, within: Duration) -> Result<Vec<Stray>, SweepError> {
-    let marker = marker.clone();
+    let (marker, of) = (marker.clone(), marker.clone());
     let guards = Some(guard_name(&marker));
     let mark = move |mark: &Mark| {
         let theirs = &mark.marker;
-        theirs.store == marker.store
-            && theirs.session == marker.session
-            && match epochs {
-                Epochs::Before => theirs.epoch < marker.epoch,
-                Epochs::UpTo => theirs.epoch <= marker.epoch,
-            }
+        theirs.store == marker.store && theirs.session == marker.session && epochs.take(theirs.epoch, marker.epoch)
     };
-    in_background(Wanted { mark: Box::new(mark), guards }, within).await
+    let cgroups = Box::new(move || cgroup::of_session(&of, epochs));
+    in_background(Wanted { mark: Box::new(mark), guards, cgroups }, within).await
 }
 
 /// The same for what one guard left that was killed itself.
-pub(super) async fn sweep_spawn(mark: Mark, within: Duration) -> Result<Vec<Stray>, SweepError> {
-    in_background(Wanted { mark: Box::new(move |found: &Mark| *found == mark), guards: None }, within).await
+pub(super) async fn sweep_spawn(mark: Mark, leaf: Option<Leaf>, within: Duration) -> Result<Vec<Stray>, SweepError> {
+    let mark = move |found: &Mark| *found == mark;
+    let cgroups = Box::new(move || leaf.into_iter().collect());
+    in_background(Wanted { mark: Box::new(mark), guards: None, cgroups }, within).await
 }
 
-/// What a sweep looks for: processes by their mark, and guards by their name.
+/// What a sweep looks for: processes by their mark, guards by their name, and cgroups, asked for once the former are gone.
 struct Wanted {
     mark: Box<dyn Fn(&Mark) -> bool + Send>,
     guards: Option<String>,
+    cgroups: Box<dyn FnOnce() -> Vec<Leaf> + Send>,
 }
 
 async fn in_background(wanted: Wanted, within: Duration) -> Result<Vec<Stray>, SweepError> {
-    match tokio::task::spawn_blocking(move || run(&wanted, within)).await {
+    match tokio::task::spawn_blocking(move || run(wanted, within)).await {
         Ok(swept) => swept,
         Err(lost) => Err(SweepError::Proc(std::io::Error::other(lost))),
     }
@@ -105,14 +115,16 @@ struct Held {
     guard: bool,
 }
 
-fn run(wanted: &Wanted, within: Duration) -> Result<Vec<Stray>, SweepError> {
+fn run(wanted: Wanted, within: Duration) -> Result<Vec<Stray>, SweepError> {
     let until = Instant::now() + within;
     let above = ourselves_and_above();
     let mut ended = HashSet::new();
     // A process may have started another between our look and its death, so it is over when a whole look finds nothing.
     loop {
-        let mut held = find(wanted)?;
+        let mut held = find(&wanted)?;
         if held.is_empty() {
+            // What had cleared its environment behind a guard that was killed.
+            empty((wanted.cgroups)(), until)?;
             let mut ended: Vec<Stray> = ended.into_iter().collect();
             ended.sort_by_key(|stray: &Stray| (stray.started, stray.pid));
             return Ok(ended);
@@ -144,6 +156,18 @@ fn run(wanted: &Wanted, within: Duration) -> Result<Vec<Stray>, SweepError> {
             std::thread::sleep(LOOK);
         }
     }
+}
+
+/// Ends what is left in cgroups of the session, marked or not.
+fn empty(leaves: Vec<Leaf>, until: Instant) -> Result<(), SweepError> {
+    let left: Vec<u32> =
+        leaves.iter().flat_map(|leaf| leaf.end(until.saturating_duration_since(Instant::now()))).collect();
+    let named = |pid| {
+        let Stat { name, started, .. } = Stat::read(pid)?;
+        Some(Stray { pid, started, epoch: None, name })
+    };
+    let left: Vec<_> = left.into_iter().filter_map(named).collect();
+    if left.is_empty() { Ok(()) } else { Err(SweepError::Survivors(left)) }
 }
 
 /// Every process that is wanted, with the guards that have to end by themselves.

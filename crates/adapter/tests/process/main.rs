@@ -2,6 +2,7 @@
 // A failed test is a report: tests may unwrap, index and panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod cgroup;
 mod commands;
 mod lifetime;
 mod output;

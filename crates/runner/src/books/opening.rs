@@ -15,6 +15,9 @@ const TAIL: u64 = 520;
 pub async fn read_books(store: &dyn SessionStore, run: &RunId) -> Result<Books, LedgerError> {
     let log = LogKey::Shared(SharedLog::Ledger(run.clone()));
     let head = store.read(&log, Seq(1), 1).await?.head.seq;
+    if head == Seq::START {
+        return Ok(Books::new());
+    }
     let mut length = TAIL;
     let mut start = Seq(head.0.saturating_sub(length).saturating_add(1).max(1));
     let mut records = read_from::<LedgerBody>(store, &log, start).await?;
