@@ -62,8 +62,7 @@ const ABILITIES: Capabilities = Capabilities {
     drain: true,
     // It can copy a history, but records cannot yet say whose.
     fork: false,
-    // It takes words mid-turn, but stores them as no message of their own.
-    steer: false,
+    steer: true,
     restores_responses: true,
     builtins: Built::Gated,
 };

@@ -47,9 +47,29 @@ impl TranscriptBarrier {
         &self.session
     }
 
-    /// The turn that begins is about this message: no request is paid until the transcript holds it.
+    /// The turn that runs is about this message now: no request is paid until the transcript holds it. What came before it stands there.
     pub(super) fn expect_message(&self, id: &str) {
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.to_owned());
+    }
+
+    /// Waits until the records show that the program took this message: what they hold of the transcript grows with each call and request.
+    /// Cancel safe.
+    pub(super) async fn took(&self, drive: &Drive, id: &str) {
+        let mut recorded = 0;
+        loop {
+            if let Some(stream) = self.stream().await {
+                let length = drive.with_state(|state| state.native_length(stream));
+                if length > recorded {
+                    recorded = length;
+                    let bytes = tokio::fs::read(self.journal.home().join(stream)).await.unwrap_or_default();
+                    let length = usize::try_from(length).unwrap_or(usize::MAX);
+                    if holds_message(bytes.get(..length).unwrap_or(&bytes), id) {
+                        return;
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Mirrors what is there.
@@ -88,7 +108,8 @@ impl TranscriptBarrier {
             }
         });
         let stream = found.await.map_err(|_| JournalError::TimedOut(PATIENCE))?;
-        self.journal.barrier(stream, PATIENCE, seen).await
+        // What is not a whole line yet is not mirrored, so it explains nothing.
+        self.journal.barrier(stream, PATIENCE, |bytes| seen(whole_lines(bytes))).await
     }
 
     async fn stream(&self) -> Option<&str> {
@@ -129,6 +150,11 @@ impl RequestBarrier for TranscriptBarrier {
         })
         .await
     }
+}
+
+fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place.saturating_add(1));
+    bytes.get(..end).unwrap_or_default()
 }
 
 /// Every transcript below the home, as stream names, sorted.

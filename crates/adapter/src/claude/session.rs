@@ -14,6 +14,7 @@ use serde::Deserialize as _;
 
 use super::barrier::TranscriptBarrier;
 use super::launch::{Entry, Launch};
+use super::steer::Steering;
 use super::turn::{Offered, Running};
 use super::wire::{self, Asked, Initialized, Line};
 use crate::adapter::{Admission, Capabilities};
@@ -172,13 +173,14 @@ impl AdapterSession for ClaudeSession {
     }
 
     async fn run_turn(&mut self, turn: Turn) -> Result<TurnEnd, AdapterError> {
-        let Turn { start, stop, recovery_note, words: _ } = turn;
+        let Turn { start, stop, recovery_note, words } = turn;
         let takes_up = matches!(start, Start::Continue(_));
         if takes_up && let Some(child) = self.child.take() {
             // Only a program that reads the cut turn at its start takes it up.
             self.end(child, Duration::ZERO).await;
         }
-        if takes_up {
+        if self.child.is_none() && !matches!(start, Start::Place(_)) {
+            // Words steered into the turn come behind what it did, as a turn that is taken up goes on from it.
             let cut = self.transcript.cut_what_is_not_taken_up(&self.seat.drive).await;
             cut.map_err(|error| match error {
                 JournalError::Drive(error) => not_placed(error),
@@ -217,7 +219,9 @@ impl AdapterSession for ClaudeSession {
         let Message { id, text, .. } = message;
         // Taken already, it is absorbed by its id: acknowledged, and not run a second time.
         child.tell(&wire::user(id.as_str(), &text)).await;
-        let running = Running::new(&mut child, id.as_str(), self.offered.clone(), &self.seat, stop);
+        let opening = (!takes_up).then(|| id.as_str().to_owned());
+        let steering = Steering::new(self.transcript.clone(), self.seat.drive.clone(), words, opening);
+        let running = Running::new(&mut child, id.as_str(), self.offered.clone(), &self.seat, stop, steering);
         match running.run(early).await {
             Ok(TurnEnd::Stopped(level)) => {
                 self.end(child, Duration::ZERO).await;

@@ -144,16 +144,15 @@ impl Transcript {
         (self.end, self.torn, self.open_line) = (first, true, false);
     }
 
-    /// Ids of every message of ours that the program took, also those it folded into a running turn.
-    pub(super) fn taken(&self) -> BTreeSet<&str> {
-        self.links
-            .iter()
-            .filter_map(|link| match &link.what {
-                What::Message { meta: false } => Some(link.uuid.as_str()),
-                What::Queued(id) => Some(id.as_str()),
-                _ => None,
-            })
-            .collect()
+    /// Ids of every message of ours that the program took, also those it folded into a running turn, in order.
+    pub(super) fn taken(&self) -> Vec<&str> {
+        let ours = self.links.iter().filter_map(|link| match &link.what {
+            What::Message { meta: false } => Some(link.uuid.as_str()),
+            What::Queued(id) => Some(id.as_str()),
+            _ => None,
+        });
+        let mut seen = BTreeSet::new();
+        ours.filter(|id| seen.insert(*id)).collect()
     }
 
     /// How many results each call id has. One id may be used again by a provider that counts from zero in every response.

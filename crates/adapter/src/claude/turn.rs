@@ -8,13 +8,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentrun_kernel::{OpenEffect, Outcome, OutcomeEnd, Restart, StopLevel, StopSignal};
+use agentrun_kernel::{DriveError, OpenEffect, Outcome, OutcomeEnd, PlaceTicket, Restart, StopLevel, StopSignal};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::barrier::TranscriptBarrier;
 use super::history::tool_name;
+use super::steer::Steering;
 use super::wire::{self, Asked, Assistant, Hook, HookInput, Lifecycle, Line, McpMessage, TOOL_PREFIX, TurnResult};
 use crate::calls::{Calls, Failure, STALL, above, finish, unknown, until, unwind};
 use crate::error::AdapterErrorKind;
@@ -99,6 +100,9 @@ pub(super) struct Running<'a> {
     streaming: bool,
     /// Something was asked that must not be answered: the program ends once no task runs.
     withheld: bool,
+    /// Calls run, whose results the next request waits for: words can be given before it.
+    calling: bool,
+    steering: Steering,
     /// Calls after whose result the turn ends.
     last_calls: HashSet<String>,
     /// Built-ins that run, by call.
@@ -116,6 +120,7 @@ impl<'a> Running<'a> {
         offered: Arc<Offered>,
         seat: &'a Seat,
         stop: StopSignal,
+        steering: Steering,
     ) -> Self {
         Self {
             child,
@@ -132,6 +137,8 @@ impl<'a> Running<'a> {
             in_flight: 0,
             streaming: false,
             withheld: false,
+            calling: false,
+            steering,
             last_calls: HashSet::new(),
             builtins: HashMap::new(),
             allowed: HashSet::new(),
@@ -149,7 +156,7 @@ impl<'a> Running<'a> {
         tokio::pin!(lost);
         let mut heard = Instant::now();
         loop {
-            if self.closed && self.started.is_empty() {
+            if self.closed && self.started.is_empty() && self.steering.queued().is_none() {
                 let due = *self.result_due.get_or_insert(heard.checked_add(LATE_RESULT).unwrap_or(heard));
                 if self.result.is_some() || !self.ran || Instant::now() >= due {
                     return self.idle().await;
@@ -163,6 +170,9 @@ impl<'a> Running<'a> {
             if level >= StopLevel::Interrupt && self.interrupted.is_none() {
                 let deadline = Instant::now().checked_add(INTERRUPT_DEADLINE).unwrap_or(heard);
                 self.interrupted = Some(deadline);
+                if let Some(words) = self.steering.queued() {
+                    self.child.tell(&wire::cancel(words)).await;
+                }
                 let interrupt = wire::control("interrupt", serde_json::json!({ "subtype": "interrupt" }));
                 self.child.tell(&interrupt).await;
             }
@@ -170,6 +180,9 @@ impl<'a> Running<'a> {
             let drained = level >= StopLevel::Drain && quiet && !self.streaming && self.interrupted.is_none();
             if drained || (self.withheld && quiet) {
                 return Ok(TurnEnd::Stopped(level.max(StopLevel::Drain)));
+            }
+            if self.takes_words(level) {
+                self.steering.ask();
             }
             let stalled = heard.checked_add(STALL).filter(|_| quiet);
             let mut rises = self.stop.clone();
@@ -191,6 +204,9 @@ impl<'a> Running<'a> {
                     self.in_flight = self.in_flight.saturating_sub(1);
                     self.settle(done).await?;
                 }
+                next = self.steering.next() => if let Some(ticket) = next {
+                    self.steer(ticket.map_err(unwind)?).await?;
+                },
                 _ = rises.reached(above(level)) => {}
                 () = until(self.interrupted) => {
                     return Ok(TurnEnd::Stopped(level.max(StopLevel::Interrupt)));
@@ -226,7 +242,7 @@ impl<'a> Running<'a> {
     async fn hear(&mut self, line: Line) -> Result<(), Failure> {
         match line {
             Line::Asks { request_id, request } => self.asked(request_id, request).await,
-            Line::Lifecycle { uuid, state } => self.lifecycle(uuid, state),
+            Line::Lifecycle { uuid, state } => self.lifecycle(uuid, state).await,
             Line::Assistant(assistant) => self.look_for_unknown_tools(&assistant),
             Line::Results(results) => {
                 for result in results {
@@ -255,7 +271,33 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    fn lifecycle(&mut self, uuid: String, state: Lifecycle) {
+    /// Whether words that come now can be given before the next request, and nothing ends the turn.
+    fn takes_words(&self, level: StopLevel) -> bool {
+        self.calling && !self.withheld && self.last_calls.is_empty() && level == StopLevel::Run
+    }
+
+    /// Places words into the turn. One that takes none any more drops the ticket: the words stay.
+    async fn steer(&mut self, ticket: PlaceTicket) -> Result<(), Failure> {
+        if !self.takes_words(self.stop.level()) {
+            return Ok(());
+        }
+        match ticket.place().await {
+            Ok(message) => self.steering.hold(message),
+            // It was delivered in the same moment.
+            Err(DriveError::Illegal(_)) => self.steering.close(),
+            Err(DriveError::Restart(restart)) => return Err(unwind(restart)),
+            Err(error) => return Err((AdapterErrorKind::History, format!("the records took no more: {error}"))),
+        }
+        Ok(())
+    }
+
+    async fn lifecycle(&mut self, uuid: String, state: Lifecycle) {
+        if let Some(hook) = self.steering.has(&uuid) {
+            self.answer(&hook, serde_json::json!({})).await;
+        }
+        if matches!(state, Lifecycle::Started | Lifecycle::Completed | Lifecycle::Cancelled) {
+            self.steering.folded(&uuid);
+        }
         match state {
             Lifecycle::Started => {
                 self.ran = true;
@@ -315,7 +357,14 @@ impl<'a> Running<'a> {
                 self.answer(&request, word).await;
             }
             // The outcomes of its calls were recorded as they were heard, before this.
-            Asked::Hook { hook: Hook::PostToolBatch, .. } => self.answer(&request, serde_json::json!({})).await,
+            Asked::Hook { hook: Hook::PostToolBatch, .. } => {
+                let goes_on = self.takes_words(self.stop.level());
+                self.calling = false;
+                match goes_on.then(|| self.steering.give(&request)).flatten() {
+                    Some(words) => self.child.tell(&wire::user(words.id.as_str(), &words.text)).await,
+                    None => self.answer(&request, serde_json::json!({})).await,
+                }
+            }
             Asked::Permission { call, input } => {
                 let word = if self.allowed.contains(&call) {
                     serde_json::json!({ "behavior": "allow", "updatedInput": input })
@@ -346,10 +395,12 @@ impl<'a> Running<'a> {
         match self.offered.of(&name) {
             // The barrier and the intent come when it is called; nothing has run before.
             Whose::Host => {
+                self.calling = true;
                 self.allowed.insert(call);
                 self.answer(&request, wire::allow_call()).await;
             }
             Whose::Builtin => {
+                self.calling = true;
                 let offered = self.offered.clone();
                 self.spawn(async move {
                     let observed = offered.calls.observe(&call, &name, tool_input).await;
@@ -402,7 +453,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    async fn answer(&self, request: &str, response: Value) {
+    async fn answer(&mut self, request: &str, response: Value) {
         self.child.tell(&wire::answer(request, response)).await;
     }
 }

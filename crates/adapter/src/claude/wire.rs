@@ -404,6 +404,11 @@ pub(super) fn control(request_id: &str, request: Value) -> Value {
     json!({ "type": "control_request", "request_id": request_id, "request": request })
 }
 
+/// Takes back a message it has not begun with.
+pub(super) fn cancel(message: &str) -> Value {
+    control("cancel", json!({ "subtype": "cancel_async_message", "message_uuid": message }))
+}
+
 /// A user message. `uuid` is the program's idempotency key, in one process and over a resume.
 pub(super) fn user(uuid: &str, text: &str) -> Value {
     json!({
