@@ -81,8 +81,8 @@ impl Launch<'_> {
         io::Write::write_all(&mut file, self.plugin.as_bytes())
     }
 
-    /// Every model of every provider is in the one it comes with. Read in a turn, and before the first it costs two seconds of a processor;
-    /// ours is named in the configuration.
+    /// The one it comes with has every model of every provider, and takes a second and a half of a processor in the first turn and half a
+    /// second in the next; ours is named in the configuration.
     fn catalogue(&self) -> PathBuf {
         self.home.join("models.json")
     }
