@@ -41,6 +41,8 @@ pub(crate) enum Work {
     Takes(Duration),
     /// Begins and never ends.
     Hangs,
+    /// Begins, and answers once it is let go.
+    Waits,
     /// As the runner does when it drains.
     Withheld,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Host {
     pub(crate) seen: Mutex<Vec<Seen>>,
     /// A call of `work` has its intent.
     pub(crate) begun: Notify,
+    /// One that waits may end.
+    pub(crate) let_go: Notify,
 }
 
 impl Host {
@@ -102,6 +106,9 @@ impl ToolHost for Host {
             self.begun.notify_one();
             if let Work::Takes(long) = self.work {
                 tokio::time::sleep(long).await;
+            }
+            if self.work == Work::Waits {
+                self.let_go.notified().await;
             }
             if self.work == Work::Hangs {
                 std::future::pending::<()>().await;
@@ -295,6 +302,7 @@ impl Rig {
             specs: specs.clone(),
             seen: Mutex::default(),
             begun: Notify::new(),
+            let_go: Notify::new(),
         });
         let marker = Marker { store: self.store_id(), session: self.key.to_string(), epoch: epoch.0 };
         let seat = Seat {
