@@ -180,7 +180,7 @@ impl Fake {
         if line["queued"] != true {
             self.lifecycle(&uuid, "queued");
         }
-        if self.lines.iter().any(|it| it["uuid"] == uuid.as_str()) {
+        if self.knows(line) {
             self.lifecycle(&uuid, "completed");
             return;
         }
@@ -382,6 +382,7 @@ impl Fake {
                 return Err(Cut::Interrupted);
             }
             Heard::Line(line) if line["request"]["subtype"] == "cancel_async_message" => self.cancel(&line),
+            Heard::Line(line) if self.knows(&line) => self.lifecycle(line["uuid"].as_str().unwrap(), "completed"),
             Heard::Line(mut line) => {
                 if line["type"] == "user" {
                     self.lifecycle(line["uuid"].as_str().unwrap(), "queued");
@@ -391,6 +392,11 @@ impl Fake {
             }
         }
         Ok(None)
+    }
+
+    /// A message it took is not taken twice.
+    fn knows(&self, line: &Value) -> bool {
+        line["type"] == "user" && self.lines.iter().any(|it| it["uuid"] == line["uuid"])
     }
 
     /// Folds what waits into the turn: it stands in the transcript as no message of its own, and is not known by its id later.

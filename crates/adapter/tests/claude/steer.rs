@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentrun_adapter::{RequestBarrier, Turn, TurnEnd, Words};
+use agentrun_adapter::{RequestBarrier, Start, Turn, TurnEnd, Words};
 use agentrun_kernel::{
     Batch, Body, Drive, Message, MessageId, PlaceTicket, Restart, Source, StopLevel, Submission, SubmissionId, Why,
 };
@@ -394,7 +394,7 @@ pub(crate) const KEEPS_QUIET: &str = r#"tee "$HOME/told" | HARNESS "$@" | grep -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b21_an_interrupt_takes_the_words_back_that_the_program_would_begin_a_turn_with() {
-    let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("never asked")]).with_program(KEEPS_QUIET);
+    let mut rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")]).with_program(KEEPS_QUIET);
     let mut owner = rig.own(Work::Waits, &[]).await;
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
     let (host, drive, stop, told) =
@@ -412,6 +412,13 @@ async fn b21_an_interrupt_takes_the_words_back_that_the_program_would_begin_a_tu
     assert_eq!(rig.model.requests().len(), 1, "a turn it began by itself is paid for");
     drop((host, drive));
     owner.crash().await;
-    let owner = rig.own(Work::Answers, &[]).await;
+    rig = rig.with_the_real_program();
+    let mut owner = rig.own(Work::Answers, &[]).await;
     assert_eq!(owner.survey.taken.len(), 1, "the words are to be placed again");
+    let words = owner.drive.with_state(|state| Message::from(&*state.messages().nth(1).unwrap().placed));
+    let turn = owner.turn(Start::Again(words));
+    assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
+    owner.close().await;
+    assert_eq!((shows(&rig.model, "do it"), shows(&rig.model, WORDS)), (vec![1, 1], vec![0, 1]));
+    assert_eq!(shows(&rig.model, "interrupted by"), [0, 0], "nobody but us interrupted");
 }
