@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use agentrun_adapter::{RequestBarrier, Start, Turn, TurnEnd, Words};
 use agentrun_kernel::{
-    Batch, Body, Drive, Message, MessageId, PlaceTicket, Restart, Source, StopLevel, Submission, SubmissionId, Why,
+    Batch, Body, Drive, Message, MessageId, PlaceTicket, Restart, Source, StopLevel, StopRaiser, Submission,
+    SubmissionId, Why,
 };
 use agentrun_testing::script::{Script, Step};
 use agentrun_testing::scripted::{Before, ScriptedModel, SeenRequest};
@@ -256,6 +257,31 @@ async fn m33_messages_are_steered_a_call_each_and_each_behind_the_one_before_in_
     assert_eq!(all_taken(&rig).await, 3);
 }
 
+/// No gate stands before this model: what records the history is the call alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn b38_words_wait_until_the_records_show_the_message_that_opened_the_turn() {
+    let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")]);
+    let mut owner = rig.own(Work::Waits, &[]).await;
+    let (turn, mouth) = heard(&owner, owner.place("do it").await);
+    mouth.say(WORDS);
+    let (host, drive) = (owner.host.clone(), owner.drive.clone());
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
+        placed(&drive, 2).await;
+        host.let_go.notify_one();
+    });
+    assert_eq!(end.unwrap(), TurnEnd::Idle);
+    drop((host, drive));
+    owner.close().await;
+    let records = rig.records().await;
+    let words = records.iter().rposition(|record| matches!(record.body, Body::Placed(_))).unwrap();
+    let shown = records[..words].iter().any(|record| match &record.body {
+        Body::Native(write) => String::from_utf8_lossy(&write.bytes).contains("do it"),
+        _ => false,
+    });
+    assert!(shown, "a crash now would find two messages on their way");
+    assert_eq!(all_taken(&rig).await, 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn m33_words_said_while_the_model_answers_wait_for_a_call() {
     let (gate, model) = Gate::before(vec![calls(&[("work", json!({}))]), Step::says("done")], 0);
@@ -394,7 +420,7 @@ pub(crate) const KEEPS_QUIET: &str = r#"tee "$HOME/told" | HARNESS "$@" | grep -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b21_an_interrupt_takes_the_words_back_that_the_program_would_begin_a_turn_with() {
-    let mut rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")]).with_program(KEEPS_QUIET);
+    let rig = Rig::new(vec![calls(&[("work", json!({}))]), Step::says("done")]).with_program(KEEPS_QUIET);
     let mut owner = rig.own(Work::Waits, &[]).await;
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
     let (host, drive, stop, told) =
@@ -411,14 +437,13 @@ async fn b21_an_interrupt_takes_the_words_back_that_the_program_would_begin_a_tu
     assert_eq!(end.unwrap(), TurnEnd::Stopped(StopLevel::Interrupt));
     assert_eq!(rig.model.requests().len(), 1, "a turn it began by itself is paid for");
     drop((host, drive));
-    owner.crash().await;
-    rig = rig.with_the_real_program();
-    let mut owner = rig.own(Work::Answers, &[]).await;
-    assert_eq!(owner.survey.taken.len(), 1, "the words are to be placed again");
+    // Gone on with in the same home, where what the program wrote of the interrupt stands.
+    owner.stop = StopRaiser::new();
     let words = owner.drive.with_state(|state| Message::from(&*state.messages().nth(1).unwrap().placed));
     let turn = owner.turn(Start::Again(words));
     assert_eq!(owner.session.run_turn(turn).await.unwrap(), TurnEnd::Idle);
     owner.close().await;
     assert_eq!((shows(&rig.model, "do it"), shows(&rig.model, WORDS)), (vec![1, 1], vec![0, 1]));
     assert_eq!(shows(&rig.model, "interrupted by"), [0, 0], "nobody but us interrupted");
+    assert_eq!(all_taken(&rig).await, 2);
 }
