@@ -87,6 +87,7 @@ const CASES: &[&str] = &[
     "b70_a_denied_built_in_never_runs_and_the_model_is_told",
     "b24_a_recorded_outcome_is_answered_from_the_record_and_the_call_is_not_made_again",
     "a_refused_request_fails_the_turn_and_the_same_turn_can_go_on",
+    "m33_words_sent_while_a_call_runs_are_taken_in_that_turn_and_shown_once",
 ];
 
 macro_rules! orders {

@@ -72,6 +72,22 @@ fn f31_a_message_folded_into_a_running_turn_is_taken_though_it_stands_only_as_an
 }
 
 #[test]
+fn b36_words_are_taken_from_the_line_that_folds_them_in_and_a_turn_cut_there_is_not_over() {
+    let whole = recorded("queued_in_turn");
+    let lines: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+    let words = lines.iter().position(|line| contains(line, b"queued_command")).unwrap();
+    let (prompt, folded) = (MessageId(PROMPT.to_owned()), MessageId("aaaaaaaa-0000-4000-8000-000000000002".to_owned()));
+    // That it was queued stands there already.
+    assert!(lines[..words].concat().windows(14).any(|it| it == b"while you work"));
+    assert_eq!(taken(&files(&lines[..words].concat())), [prompt.clone()]);
+    let mut cut = files(&lines[..=words].concat());
+    assert_eq!(taken(&cut), [prompt, folded]);
+    assert!(!survey(&cut).ended && survey(&cut).open_calls.is_empty());
+    repair(&mut cut, &[Repair::EndTurn], &no_response);
+    assert!(survey(&cut).ended);
+}
+
+#[test]
 fn a_turn_is_over_when_the_model_ended_it_or_our_hook_did_and_not_when_it_was_cut() {
     for (name, ended) in [
         ("ended", true),

@@ -24,7 +24,9 @@ pub use credential::{Credential, CredentialError};
 pub use gate::{Lease, PaidRequest, Refusal, RequestEnd, RequestGate};
 pub use json::{BODY_BYTES, DEPTH, Document, Raw, Unfit, Value, strict};
 pub use key::{KeyGuard, SessionSecret};
-pub use policy::{Anthropic, OpenAiChat, OpenAiResponses, ProviderPolicy, Route, RouteKind, RouteMethod, Shaped, shape};
+pub use policy::{
+    Anthropic, OpenAiChat, OpenAiResponses, ProviderPolicy, Route, RouteKind, RouteMethod, Shaped, shape,
+};
 pub use provider::{Provider, UnknownProvider};
 pub use proxy::{Fallback, ModelProxy, ProviderConfig, ProxyError, Steadfast};
 pub use tap::{Metered, Tap};

@@ -81,6 +81,8 @@ struct Fake {
     tools: Vec<Value>,
     asked: u32,
     started: Option<String>,
+    /// Messages folded into the turn that runs.
+    folded: Vec<String>,
 }
 
 impl Fake {
@@ -114,6 +116,7 @@ impl Fake {
             tools: Vec::new(),
             asked: 0,
             started: None,
+            folded: Vec::new(),
         }
     }
 
@@ -162,6 +165,8 @@ impl Fake {
             };
             if line["type"] == "user" {
                 self.message(&line);
+            } else if line["request"]["subtype"] == "cancel_async_message" {
+                self.cancel(&line);
             } else if line["type"] == "control_request" {
                 self.say(&json!({ "type": "control_response", "response": {
                     "subtype": "success", "request_id": line["request_id"], "response": {},
@@ -172,8 +177,10 @@ impl Fake {
 
     fn message(&mut self, line: &Value) {
         let uuid = line["uuid"].as_str().unwrap().to_owned();
-        self.lifecycle(&uuid, "queued");
-        if self.lines.iter().any(|it| it["uuid"] == uuid.as_str()) {
+        if line["queued"] != true {
+            self.lifecycle(&uuid, "queued");
+        }
+        if self.knows(line) {
             self.lifecycle(&uuid, "completed");
             return;
         }
@@ -188,6 +195,10 @@ impl Fake {
         }
         self.say(&json!({ "type": "system", "subtype": "init", "session_id": self.session }));
         let cut = self.steps().err();
+        let folded_as = if matches!(cut, Some(Cut::Interrupted | Cut::Failed(_))) { "cancelled" } else { "completed" };
+        for uuid in std::mem::take(&mut self.folded) {
+            self.lifecycle(&uuid, folded_as);
+        }
         let mut result = json!({ "type": "result", "subtype": "success", "is_error": false, "result": "" });
         let mut state = "completed";
         match cut {
@@ -259,6 +270,7 @@ impl Fake {
                 self.write("attachment", Value::Null, json!({ "attachment": { "type": "hook_stopped_continuation" } }));
                 return Err(Cut::Hook);
             }
+            self.fold();
         }
     }
 
@@ -369,19 +381,65 @@ impl Fake {
                 }
                 return Err(Cut::Interrupted);
             }
-            Heard::Line(line) => self.waiting.push_back(line),
+            Heard::Line(line) if line["request"]["subtype"] == "cancel_async_message" => self.cancel(&line),
+            Heard::Line(line) if self.knows(&line) => self.lifecycle(line["uuid"].as_str().unwrap(), "completed"),
+            Heard::Line(mut line) => {
+                if line["type"] == "user" {
+                    self.lifecycle(line["uuid"].as_str().unwrap(), "queued");
+                    line["queued"] = json!(true);
+                }
+                self.waiting.push_back(line);
+            }
         }
         Ok(None)
     }
 
+    /// A message it took is not taken twice.
+    fn knows(&self, line: &Value) -> bool {
+        line["type"] == "user" && self.lines.iter().any(|it| it["uuid"] == line["uuid"])
+    }
+
+    /// Folds what waits into the turn: it stands in the transcript as no message of its own, and is not known by its id later.
+    fn fold(&mut self) {
+        let (words, rest) = std::mem::take(&mut self.waiting).into_iter().partition(|line| line["type"] == "user");
+        self.waiting = rest;
+        let words: VecDeque<Value> = words;
+        for line in words {
+            let uuid = line["uuid"].as_str().unwrap().to_owned();
+            let prompt = &line["message"]["content"];
+            let attachment = json!({ "type": "queued_command", "prompt": prompt, "source_uuid": uuid });
+            self.write("attachment", Value::Null, json!({ "attachment": attachment }));
+            self.lifecycle(&uuid, "started");
+            self.folded.push(uuid);
+        }
+    }
+
+    /// Takes back a message it has not begun with.
+    fn cancel(&mut self, line: &Value) {
+        let wanted = &line["request"]["message_uuid"];
+        let waits = self.waiting.iter().position(|it| it["uuid"] == *wanted);
+        if let Some(at) = waits {
+            self.waiting.remove(at);
+            self.lifecycle(wanted.as_str().unwrap(), "cancelled");
+        }
+        self.say(&json!({ "type": "control_response", "response": {
+            "subtype": "success", "request_id": line["request_id"], "response": { "cancelled": waits.is_some() },
+        }}));
+    }
+
     fn ask(&mut self) -> Result<Value, Cut> {
-        let shown = |line: &&Value| ["user", "assistant"].iter().any(|it| line["type"] == *it);
+        let shown = |line: &&Value| {
+            ["user", "assistant"].iter().any(|it| line["type"] == *it) || line["attachment"]["type"] == "queued_command"
+        };
         let messages: Vec<Value> = self
             .lines
             .iter()
             .filter(shown)
             .filter(|line| line["isApiErrorMessage"] != true)
-            .map(|line| json!({ "role": line["message"]["role"], "content": line["message"]["content"] }))
+            .map(|line| match &line["attachment"]["prompt"] {
+                Value::Null => json!({ "role": line["message"]["role"], "content": line["message"]["content"] }),
+                words => json!({ "role": "user", "content": words }),
+            })
             .collect();
         let offered = self.tools.iter().map(|tool| {
             let name = format!("mcp__host__{}", tool["name"].as_str().unwrap());
@@ -420,7 +478,8 @@ impl Fake {
         last.is_some_and(|line| {
             let result = line["message"]["content"][0]["type"] == "tool_result";
             let calls = line["message"]["content"][0]["type"] == "tool_use";
-            calls || (line["type"] == "user" && (result || line["rowSource"] != "harness"))
+            let folded = line["attachment"]["type"] == "queued_command";
+            calls || folded || (line["type"] == "user" && (result || line["rowSource"] != "harness"))
         })
     }
 }

@@ -314,7 +314,11 @@ impl<'a> Running<'a> {
 
     fn stream(&mut self, event: &Value) {
         match event.get("type").and_then(Value::as_str) {
-            Some("message_start") => self.streaming = true,
+            Some("message_start") => {
+                self.streaming = true;
+                // A batch of calls that was cut has no end of its own.
+                self.calling = false;
+            }
             Some("message_stop") => self.streaming = false,
             Some("content_block_delta") => {
                 if let Some(text) = event.get("delta").and_then(|delta| delta.get("text")).and_then(Value::as_str) {

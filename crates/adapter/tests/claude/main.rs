@@ -8,4 +8,6 @@ mod harness;
 mod recovery;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod steer;
+mod steer_cut;
 mod turns;
