@@ -79,7 +79,7 @@ fn b36_words_are_taken_from_the_line_that_folds_them_in_and_a_turn_cut_there_is_
     let (prompt, folded) = (MessageId(PROMPT.to_owned()), MessageId("aaaaaaaa-0000-4000-8000-000000000002".to_owned()));
     // That it was queued stands there already.
     assert!(lines[..words].concat().windows(14).any(|it| it == b"while you work"));
-    assert_eq!(taken(&files(&lines[..words].concat())), [prompt.clone()]);
+    assert_eq!(taken(&files(&lines[..words].concat())), std::slice::from_ref(&prompt));
     let mut cut = files(&lines[..=words].concat());
     assert_eq!(taken(&cut), [prompt, folded]);
     assert!(!survey(&cut).ended && survey(&cut).open_calls.is_empty());
