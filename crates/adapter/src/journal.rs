@@ -14,6 +14,8 @@ use crate::native::{HistoryError, plain};
 
 /// How often a file is looked at while a barrier waits. The harness writes on a timer of its own of about 100 ms.
 const LOOK: Duration = Duration::from_millis(5);
+/// Most bytes that are read without a step off the runtime.
+const AT_ONCE: u64 = 64 * 1024;
 /// Most bytes of one write: a record has a bound, and what a harness writes between two looks has none.
 const WRITE: usize = 4 * 1024 * 1024;
 
@@ -160,16 +162,22 @@ async fn file_length(path: &Path) -> Result<Option<u64>, JournalError> {
 }
 
 async fn read_from(path: &Path, offset: u64) -> Result<Vec<u8>, JournalError> {
-    let file = path.to_owned();
-    // One step off the runtime and not one for each call: tens of bytes are read as often as a session has effects.
-    let read = tokio::task::spawn_blocking(move || {
-        let mut file = File::open(file)?;
+    let read = move |mut file: File| -> io::Result<Vec<u8>> {
         file.seek(io::SeekFrom::Start(offset))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
-    });
-    match read.await.unwrap_or_else(|lost| Err(io::Error::other(lost))) {
+    };
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let read = match opened {
+        // What a harness wrote a moment ago is in the system's memory: a step off the runtime would take longer than reading it.
+        Ok((length, file)) if length.saturating_sub(offset) <= AT_ONCE => read(file),
+        Ok((_, file)) => {
+            tokio::task::spawn_blocking(move || read(file)).await.unwrap_or_else(|lost| Err(io::Error::other(lost)))
+        }
+        Err(error) => Err(error),
+    };
+    match read {
         Ok(bytes) => Ok(bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(JournalError::Io { path: path.to_owned(), error }),

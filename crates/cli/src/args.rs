@@ -196,6 +196,9 @@ pub(crate) struct ResumeArgs {
     /// The session.
     #[arg(value_name = "KEY")]
     pub(crate) session: SessionKey,
+    /// Where the API is now, if not where the session's records say; for this time alone.
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) base_url: Option<String>,
     #[command(flatten)]
     pub(crate) how: How,
 }
@@ -209,7 +212,7 @@ pub(crate) struct CapArgs {
     #[arg(long, value_name = "NEWCAP", value_parser = amount)]
     pub(crate) raise: Option<Usd>,
     /// The raise's id: the same id again is the same raise, so that a script may repeat it. Without one each raise is a new one.
-    #[arg(long, value_name = "ID", requires = "raise")]
+    #[arg(long, value_name = "ID", requires = "raise", value_parser = name)]
     pub(crate) id: Option<String>,
     /// One JSON object.
     #[arg(long)]
@@ -379,6 +382,15 @@ impl Provider {
     }
 }
 
+/// A name that somebody gives: one of blanks alone is a variable that was empty.
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        Err("is empty; leave the flag out, or give it a name".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
 pub(crate) fn amount(text: &str) -> Result<Usd, String> {
     let amount: Usd = text.parse().map_err(|error: agentrun_kernel::UsdParseError| error.to_string())?;
     if amount.is_negative() { Err("an amount below zero; give at least 0".to_owned()) } else { Ok(amount) }
@@ -409,6 +421,14 @@ mod tests {
         for bad in [&["--cap", "-1"][..], &["--cap", "cheap"], &["--harness", "gemini"], &["--session", "two words"]] {
             let typed = ["agentrun", "run", "n.json"].iter().chain(bad);
             assert!(Args::try_parse_from(typed).is_err(), "{bad:?}");
+        }
+        for bad in
+            [&["cap", "r", "--raise", "1", "--id"][..], &["send", "s", "words", "--id"], &["run", "n.json", "--run"]]
+        {
+            for empty in ["", " "] {
+                let typed = ["agentrun"].iter().chain(bad).chain([&empty]);
+                assert!(Args::try_parse_from(typed).is_err(), "{bad:?}");
+            }
         }
         assert!(Args::try_parse_from(["agentrun", "run", "n.json", "--cap", "0.5"]).is_ok());
     }

@@ -142,7 +142,7 @@ impl Stage {
 
     async fn resume(&self) -> Result<Exit, Failure> {
         let how = How { json: false, drain: 10, credential_file: Some(self.folder.path().join("key")) };
-        let args = ResumeArgs { session: SessionKey::new(SESSION)?, how };
+        let args = ResumeArgs { session: SessionKey::new(SESSION)?, base_url: None, how };
         resume::resume(&self.url, &args, &Secrets::default()).await
     }
 

@@ -1,7 +1,7 @@
 //! `agentrun doctor`: what is installed, what works here, and what to do about the rest. Starts nothing but `--version` of the harnesses,
 //! makes no store and asks no model.
 
-use agentrun_adapter::process::HarnessProgram;
+use agentrun_adapter::process::{HarnessProgram, has_cgroups};
 use agentrun_adapter::{AdapterProfile, Capabilities};
 use agentrun_kernel::Built;
 
@@ -86,7 +86,12 @@ async fn store(url: &str) -> String {
 /// Whether a guard can find what it must end.
 fn supervision() -> &'static str {
     if std::fs::read("/proc/thread-self/children").is_ok() {
-        "a guard process above each harness: when agentrun dies, all that it started dies"
+        if has_cgroups() {
+            "a guard process above each program, and a cgroup of its own: when agentrun dies, all that it started dies"
+        } else {
+            "a guard process above each program: when agentrun dies, all that it started dies (a cgroup for each comes on top where agentrun may \
+             make one: as root, or in a subtree that was delegated to it)"
+        }
     } else {
         "not available: /proc does not show a process's children, so no harness is started; mount /proc"
     }

@@ -45,6 +45,9 @@ pub(crate) struct FollowUpArgs {
     /// The most its paid steps may cost, in dollars; without it the node's budget and the run's cap alone bound it.
     #[arg(long, value_name = "USD", value_parser = amount, allow_hyphen_values = true)]
     reserve: Option<Usd>,
+    /// Where the API is now, if not where the session's records say; for this time alone.
+    #[arg(long, value_name = "ORIGIN")]
+    base_url: Option<String>,
     #[command(flatten)]
     how: How,
 }
@@ -83,7 +86,8 @@ pub(crate) async fn follow_up(url: &str, args: &FollowUpArgs, secrets: &Secrets)
     };
     // What is known or refused needs neither a key nor the node's commands.
     let asks = matches!(next, FollowUpNext::Begin | FollowUpNext::Begun);
-    let plan = Plan::of_record(&session, &bound.host, !asks)?;
+    let mut plan = Plan::of_record(&session, &bound.host, !asks)?;
+    plan.flags.moved_to(args.base_url.as_deref())?;
     let at = Place { store, url, session: session.clone(), run: bound.run.clone(), state };
     let seat = Seat::new(&at, &plan, &args.how, secrets, asks).await?;
     let node = plan.node(&session, at.store.id())?;

@@ -9,7 +9,8 @@ use clap::Args;
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
-use crate::{output, stores};
+use crate::output::{self, counted};
+use crate::stores;
 
 pub(crate) const HELP: &str = "\
 Reads a session from a file of `agentrun export` (- is stdin) into the store, whole or not at all: one that was cut is simply done again.
@@ -61,10 +62,13 @@ pub(crate) async fn import(url: &str, args: &ImportArgs) -> Result<Exit, Failure
         return Ok(Exit::Done);
     }
     if *moved {
-        output::text(&format!("{key} moved here: {records} records, {inbox} messages"));
+        output::text(&format!("{key} moved here: {}, {}", counted(*records, "record"), counted(*inbox, "message")));
     } else {
         output::text(&format!(
-            "{key} is a copy of {from}: {records} records, {inbox} messages, {interrupted} open effects ended as interrupted"
+            "{key} is a copy of {from}: {}, {}, {} ended as interrupted",
+            counted(*records, "record"),
+            counted(*inbox, "message"),
+            counted(*interrupted as u64, "open effect")
         ));
     }
     if let (Some(run), Some(cap)) = (run, cap) {

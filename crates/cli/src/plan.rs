@@ -15,6 +15,7 @@ use crate::command_tool::CommandTool;
 use crate::exit::Failure;
 use crate::node_file::{self, NodeSpec};
 use crate::review::CommandReview;
+use crate::run;
 
 /// The layout of this record; another one is another version's.
 const LAYOUT: u32 = 1;
@@ -39,6 +40,24 @@ pub(crate) struct Flags {
     pub(crate) cap: Option<Usd>,
     pub(crate) catalog: Option<PathBuf>,
     pub(crate) script: Option<PathBuf>,
+}
+
+impl Flags {
+    /// Asks an API that has moved since the session was begun. Its address is no part of what the session is bound to.
+    ///
+    /// # Errors
+    /// No address, or a harness that asks none.
+    pub(crate) fn moved_to(&mut self, base_url: Option<&str>) -> Result<(), Failure> {
+        let Some(base_url) = base_url else { return Ok(()) };
+        if self.harness.provider().is_none() {
+            return Err(Failure::usage(format!(
+                "--base-url: the session runs on `{}`, which asks no API",
+                self.harness.name()
+            )));
+        }
+        self.base_url = Some(base_url.to_owned());
+        run::origin(self).map(drop)
+    }
 }
 
 impl Plan {

@@ -94,8 +94,7 @@ fn plain(what: &What) -> Option<String> {
         What::ToolStart { tool, .. } => format!("{tool} …"),
         What::ToolEnd { tool, end, .. } => format!("{tool}: {}", end_word(*end)),
         What::RequestStart { .. } | What::TurnEnd { .. } => return None,
-        What::RequestEnd { cost: Some(cost), spent, .. } => format!("model request: ${cost}, ${spent} so far"),
-        What::RequestEnd { cost: None, spent, .. } => format!("model request: cost unknown, ${spent} so far"),
+        What::RequestEnd { end, cost, spent, .. } => request_end(*end, *cost, *spent),
         What::Verdict { accepted: true, .. } => "value accepted".to_owned(),
         What::Verdict { accepted: false, .. } => "value sent back to the model".to_owned(),
         What::Parked { needed } => format!("parked: needs a cap of ${needed}"),
@@ -103,6 +102,17 @@ fn plain(what: &What) -> Option<String> {
         // Said when the command ends.
         What::Answered { .. } | What::Bounded { .. } | What::Moved { .. } => return None,
     })
+}
+
+fn request_end(end: OutcomeEnd, cost: Option<Usd>, spent: Usd) -> String {
+    let what = match (end, cost) {
+        (OutcomeEnd::Ok, Some(cost)) => format!("model request: ${cost}"),
+        (OutcomeEnd::Ok, None) => "model request: cost unknown".to_owned(),
+        (_, Some(Usd::ZERO)) => "model request failed, nothing booked".to_owned(),
+        (_, Some(cost)) => format!("model request failed: ${cost}"),
+        (_, None) => "model request cut, cost unknown".to_owned(),
+    };
+    format!("{what}, ${spent} so far")
 }
 
 /// How an effect ended, in a word.
@@ -126,9 +136,23 @@ mod tests {
         seen.take(&What::TurnStart { turn: 2 });
         let key = EffectKey::fresh();
         seen.take(&What::ToolStart { tool: "search".to_owned(), key: key.clone(), arguments: serde_json::Value::Null });
-        seen.take(&What::RequestEnd { model: "m".to_owned(), cost: None, spent: "0.25".parse().unwrap() });
+        let spent = "0.25".parse().unwrap();
+        seen.take(&What::RequestEnd { model: "m".to_owned(), end: OutcomeEnd::Interrupted, cost: None, spent });
         assert_eq!(seen.line(), "turn 2 · running search · $0.25");
         seen.take(&What::ToolEnd { tool: "search".to_owned(), key, end: OutcomeEnd::Ok, result: "".into() });
         assert_eq!(seen.line(), "turn 2 · waiting · $0.25");
+    }
+
+    #[test]
+    fn a_request_that_failed_is_not_told_as_one_that_was_free() {
+        let told = |end, cost: Option<&str>| {
+            let cost = cost.map(|cost| cost.parse().unwrap());
+            plain(&What::RequestEnd { model: "m".to_owned(), end, cost, spent: "0.25".parse().unwrap() }).unwrap()
+        };
+        assert_eq!(told(OutcomeEnd::Ok, Some("0.1")), "model request: $0.1, $0.25 so far");
+        assert_eq!(told(OutcomeEnd::Ok, Some("0")), "model request: $0, $0.25 so far");
+        assert_eq!(told(OutcomeEnd::Ok, None), "model request: cost unknown, $0.25 so far");
+        assert_eq!(told(OutcomeEnd::Error, Some("0")), "model request failed, nothing booked, $0.25 so far");
+        assert_eq!(told(OutcomeEnd::Interrupted, None), "model request cut, cost unknown, $0.25 so far");
     }
 }

@@ -147,7 +147,8 @@ impl Gate {
         if self.as_json {
             output::json_line(&json!({"type": "bill", "requests": requests, "usd": usd, "unknown_usd": unknown}));
         } else {
-            output::text(&format!("{requests} requests, ${usd}, and ${unknown} unknown"));
+            let requests = output::counted(requests, "request");
+            output::text(&format!("{requests}, ${usd}, and ${unknown} unknown"));
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! `agentrun resume`: the same run again from its records alone. The node and the flags come from the session's first record; only the
-//! credential is asked for anew, since it is in no record.
+//! credential is asked for anew, since it is in no record, and the API's address may have moved.
 
 use agentrun_kernel::SessionKey;
 
@@ -19,7 +19,8 @@ pub(crate) async fn resume(url: &str, args: &ResumeArgs, secrets: &Secrets) -> R
             "session `{session}` was opened and never bound to a node; run it again: agentrun run NODE.json --session {session}"
         )));
     };
-    let plan = Plan::of_record(&session, &bound.host, state.answered())?;
+    let mut plan = Plan::of_record(&session, &bound.host, state.answered())?;
+    plan.flags.moved_to(args.base_url.as_deref())?;
     let run = bound.run.clone();
     go(Place { store, url, session, run, state }, &plan, &args.how, secrets).await
 }

@@ -8,14 +8,15 @@ use std::time::Duration;
 use agentrun_cap::Books;
 use agentrun_host::{ModelProxy, Origin, ProviderConfig, Timeouts};
 use agentrun_kernel::{RunId, SessionKey, SessionState, Store};
-use agentrun_runner::{HarnessRunner, ModelProvider, NodeError, NodeWord, RunnerOptions, Step, live_owner};
+use agentrun_runner::{Delivered, HarnessRunner, ModelProvider, NodeError, NodeWord, RunnerOptions, Step, live_owner};
 
 use crate::args::{How, Provider, RunArgs};
 use crate::credential::Secrets;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Last};
+use crate::output::{self, Last, counted};
 use crate::plan::{Flags, Plan};
 use crate::progress::Progress;
+use crate::send::{self, Standing};
 use crate::{harness, node_file, price, signals, stores};
 
 pub(crate) async fn run(url: &str, args: &RunArgs, secrets: &Secrets) -> Result<Exit, Failure> {
@@ -88,18 +89,30 @@ fn plan(args: &RunArgs) -> Result<Plan, Failure> {
     harness::adapter(flags.harness, flags.script.as_deref())?;
     origin(&flags)?;
     let model = node.model.as_deref().and_then(|model| catalog.model(model));
-    if let (Some(model), Some(provider), None) = (model, flags.provider, &flags.base_url)
+    if let (Some(model), Some(provider)) = (model, flags.provider)
         && flags.harness.provider().is_some()
         && provider.vendor() != model.provider
     {
-        return Err(Failure::usage(format!(
-            "{}: at `model`: `{}` is not served by {}, which --harness {} asks; give --model one that is, or --base-url a server that serves it \
-             over that API",
-            args.node.display(),
-            model.id,
-            provider.api().default_origin(),
-            flags.harness.name()
-        )));
+        let (node, harness) = (args.node.display(), flags.harness.name());
+        match &flags.base_url {
+            None => {
+                return Err(Failure::usage(format!(
+                    "{node}: at `model`: `{}` is not served by {}, which --harness {harness} asks; give --model one that is, or --base-url a \
+                     server that serves it over that API",
+                    model.id,
+                    provider.api().default_origin(),
+                )));
+            }
+            // Such a server may serve any model, but a node of another harness names the one it was written for.
+            Some(_) if args.model.is_none() => {
+                return Err(Failure::usage(format!(
+                    "{node}: at `model`: `{}` is no model for --harness {harness}; give --model one that is, or --model {} if the server at \
+                     --base-url serves it over that API",
+                    model.id, model.id
+                )));
+            }
+            Some(_) => {}
+        }
     }
     Ok(Plan::new(node, flags))
 }
@@ -143,7 +156,7 @@ async fn place(
 }
 
 /// The provider's origin, where the harness needs one.
-fn origin(flags: &Flags) -> Result<Option<(Provider, Origin)>, Failure> {
+pub(crate) fn origin(flags: &Flags) -> Result<Option<(Provider, Origin)>, Failure> {
     let Some(provider) = flags.provider.filter(|_| flags.harness.provider().is_some()) else { return Ok(None) };
     Ok(Some((provider, origin_of(provider, flags.base_url.as_deref())?)))
 }
@@ -186,10 +199,25 @@ pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets)
     let asks = !at.state.answered();
     let seat = Seat::new(&at, plan, how, secrets, asks).await?;
     let node = plan.node(&at.session, at.store.id())?;
-    let Place { url, session, run, .. } = at;
-    let step = Step { run, ..Step::first(session) };
+    let Place { store, url, session, run, .. } = at;
+    let step = Step { run, ..Step::first(session.clone()) };
     let ended = seat.runner.run_node(node, step).await;
     seat.end(url);
+    let standing = match &ended {
+        Ok(_) => Standing::Delivered,
+        Err(error) if RECORDED.contains(&error.word) => Standing::Over,
+        Err(_) => Standing::Open,
+    };
+    let exit = said(ended, url, how)?;
+    // What cannot be read now is no reason to end otherwise.
+    if let Ok(Some(waiting)) = send::waiting(&store, url, &session, standing).await {
+        output::note(&waiting);
+    }
+    Ok(exit)
+}
+
+/// Says how the node ended.
+fn said(ended: Result<Delivered, NodeError>, url: &str, how: &How) -> Result<Exit, Failure> {
     match ended {
         Ok(delivered) => {
             let text = if how.json {
@@ -208,8 +236,9 @@ pub(crate) async fn go(at: Place<'_>, plan: &Plan, how: &How, secrets: &Secrets)
                     cut => format!(", and up to ${cut} more for what was cut"),
                 };
                 output::note(&format!(
-                    "delivered {from}{} turns, ${} spent{unknown}",
-                    delivered.turns, delivered.spent.booked
+                    "delivered {from}{}, ${} spent{unknown}",
+                    counted(delivered.turns, "turn"),
+                    delivered.spent.booked
                 ));
             }
             Ok(Exit::Done)
@@ -283,6 +312,13 @@ impl Seat {
     }
 }
 
+/// How a parked session goes on.
+pub(crate) fn unpark(session: &SessionKey, needed: &str, url: &str) -> String {
+    format!(
+        "to go on: agentrun cap {session} --raise {needed} --store {url}, then agentrun resume {session} --store {url}"
+    )
+}
+
 /// Ends that are in the session's records: the same key answers the same again.
 const RECORDED: &[NodeWord] = NodeWord::RECORDED;
 
@@ -299,9 +335,7 @@ pub(crate) fn failed(error: &NodeError, url: &str, as_json: bool) -> Exit {
         Exit::Again => output::note(&format!("to go on: agentrun resume {session} --store {url}")),
         Exit::Parked => {
             let needed = error.park.map_or_else(|| "NEWCAP".to_owned(), |park| park.needed.to_string());
-            output::note(&format!(
-                "to go on: agentrun cap {session} --raise {needed} --store {url}, then agentrun resume {session} --store {url}"
-            ));
+            output::note(&unpark(session, &needed, url));
         }
         Exit::Final if RECORDED.contains(&error.word) => {
             output::note("this end is recorded and final: change the node and run it under another --session");

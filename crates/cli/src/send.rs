@@ -1,13 +1,15 @@
 //! `agentrun send` and `agentrun retract`: a person's word to a session, beside an owner that lives or for the next one. They write to the
 //! session's inbox alone, so they fence nobody and need neither a program nor a key.
 
-use agentrun_kernel::{SessionKey, SessionState};
-use agentrun_runner::{InboxError, PostState, Posted, live_owner, retract_message, send_message};
+use agentrun_kernel::{SessionKey, SessionState, Store};
+use agentrun_runner::{InboxError, PostState, Posted, live_owner, retract_message, send_message, waiting_messages};
 use clap::Args;
 use serde_json::json;
 
+use crate::args::name;
 use crate::exit::{Exit, Failure};
-use crate::{output, stores};
+use crate::output::{self, counted};
+use crate::stores;
 
 pub(crate) const SEND_HELP: &str = "\
 Sends a message to a session, as a person would say it to the model. It waits in the session's inbox. An owner that lives, in whatever
@@ -31,7 +33,7 @@ pub(crate) struct SendArgs {
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     text: String,
     /// Its id in the session: the same id again is the same message.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = name)]
     id: Option<String>,
     /// One JSON object: {"type":"message","session","id","state":"waiting|taken|retracted","again"}; `again`: it was there already.
     #[arg(long)]
@@ -72,6 +74,51 @@ pub(crate) async fn retract(url: &str, args: &RetractArgs) -> Result<Exit, Failu
     let posted = retract_message(&store, &args.session, &args.id).await.map_err(failed)?;
     told(&posted, &args.session, "retracted: no model sees it", args.json);
     Ok(Exit::Done)
+}
+
+/// Whether a session takes messages that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// With its next turn.
+    Open,
+    /// With a follow-up alone.
+    Delivered,
+    /// No more.
+    Over,
+}
+
+impl Standing {
+    pub(crate) const fn of(state: &SessionState) -> Self {
+        if state.delivered.is_some() {
+            Self::Delivered
+        } else if state.failed.is_some() || state.moved.is_some() {
+            Self::Over
+        } else {
+            Self::Open
+        }
+    }
+}
+
+/// The messages that wait in a session's inbox, and how they are taken; `None`: none waits.
+pub(crate) async fn waiting(
+    store: &Store,
+    url: &str,
+    session: &SessionKey,
+    standing: Standing,
+) -> Result<Option<String>, Failure> {
+    let count = waiting_messages(store, session).await.map_err(|error| Failure::store(&error))?;
+    if count == 0 {
+        return Ok(None);
+    }
+    let (wait, go, are) = if count == 1 { ("waits", "goes", "is") } else { ("wait", "go", "are") };
+    let messages = counted(count as u64, "message");
+    Ok(Some(match standing {
+        Standing::Delivered => {
+            format!("{messages} {wait} and {go} with the next follow-up: agentrun follow-up {session} --store {url}")
+        }
+        Standing::Open => format!("{messages} {wait} and {are} taken by: agentrun resume {session} --store {url}"),
+        Standing::Over => format!("{messages} {wait} and {are} never taken: the session has ended"),
+    }))
 }
 
 /// When a message that waits is taken.

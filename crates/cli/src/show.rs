@@ -6,13 +6,14 @@ mod timeline;
 use std::time::Duration;
 
 use agentrun_kernel::{Body, LogKey, Record, SessionState, Store, StoreError, read_all, validate};
-use agentrun_runner::Following;
+use agentrun_runner::{Following, live_owner};
 use serde_json::{Value, json};
 
 use crate::args::ShowArgs;
 use crate::exit::{Exit, Failure};
+use crate::send::{self, Standing};
 use crate::signals::Signals;
-use crate::{output, stores};
+use crate::{output, run, stores};
 
 pub(crate) async fn show(url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
     let store = stores::existing(url).await?;
@@ -33,7 +34,7 @@ pub(crate) async fn show(url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
     }
     print(&records, args.json, &mut timeline);
     let state = match signals {
-        Some(signals) => follow(&store, args, state, signals, &mut timeline).await?,
+        Some(signals) => follow(&store, url, args, state, signals, &mut timeline).await?,
         None => state,
     };
     if !args.json {
@@ -42,6 +43,9 @@ pub(crate) async fn show(url: &str, args: &ShowArgs) -> Result<Exit, Failure> {
             None => None,
         };
         output::text(&timeline::foot(&state, books.as_ref()));
+        if let Some(waiting) = send::waiting(&store, url, &args.session, Standing::of(&state)).await? {
+            output::text(&waiting);
+        }
     }
     Ok(Exit::Done)
 }
@@ -76,16 +80,24 @@ fn as_value(record: &Record) -> Value {
 /// How long the end of a delivered turn is waited for: an owner that was killed right behind its delivery never writes it.
 const LAST_RECORDS: Duration = Duration::from_secs(5);
 
-/// Shows records as they come, until nothing more is to come of the node. Answers the state they led to.
+/// How long nothing comes before it is looked whether an owner lives.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Shows records as they come, until nothing more is to come of the node, or nothing comes of itself. Answers the state they led to.
+///
+/// A session whose owner was killed may be taken up by another one, so it is said once and followed on; a parked one waits for a person.
 async fn follow(
     store: &Store,
+    url: &str,
     args: &ShowArgs,
     mut state: SessionState,
     mut signals: Signals,
     timeline: &mut timeline::Timeline,
 ) -> Result<SessionState, Failure> {
     let failed = |error: StoreError| Failure::store(&error);
-    let mut following = Following::open(store, &args.session, state.head).await.map_err(failed)?;
+    let session = &args.session;
+    let mut following = Following::open(store, session, state.head).await.map_err(failed)?;
+    let (mut look, mut left) = (Duration::ZERO, false);
     while !is_over(&state) {
         let delivered = state.is_over();
         tokio::select! {
@@ -93,6 +105,7 @@ async fn follow(
                 Some(records) => {
                     print(&records, args.json, timeline);
                     records.iter().for_each(|record| state.apply(record));
+                    left = false;
                 }
                 None => {
                     output::note(&format!("session {} is gone from this store", args.session));
@@ -101,6 +114,23 @@ async fn follow(
             },
             _ = signals.next() => break,
             () = tokio::time::sleep(LAST_RECORDS), if delivered => break,
+            () = tokio::time::sleep(look), if !delivered => {
+                look = LOOK;
+                if live_owner(&stores::homes(url), store.id(), session).is_some() {
+                    left = false;
+                    continue;
+                }
+                if let Some(parked) = &state.parked {
+                    output::note(&format!("session {session} is parked; {}", run::unpark(session, &parked.needed.to_string(), url)));
+                    break;
+                }
+                if !std::mem::replace(&mut left, true) {
+                    output::note(&format!(
+                        "no process on this machine has session {session}; to go on: agentrun resume {session} --store {url} (followed on; \
+                         Ctrl-C ends this)"
+                    ));
+                }
+            }
         }
     }
     Ok(state)

@@ -264,6 +264,18 @@ fn another_cap_on_a_run_that_has_begun_is_refused_and_the_raise_is_named() {
 }
 
 #[test]
+fn an_api_that_moved_is_refused_where_none_is_asked_or_where_it_is_no_address() {
+    let stage = answered();
+    let resume = |origin: &str| stage.ends(stage.agentrun(&["resume", &stage.session, "--base-url", origin]));
+    let ran = resume("http://127.0.0.1:9");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("--base-url") && ran.stderr.contains("`faux`"), "{ran:?}");
+    let mut follow_up = stage.agentrun(&["follow-up", &stage.session, "--name", "n", "--prompt", "p"]);
+    follow_up.args(["--base-url", "http://127.0.0.1:9"]);
+    assert_eq!(stage.ends(follow_up).code, Some(2));
+}
+
+#[test]
 fn another_node_under_the_same_session_is_refused_finally_and_the_moved_field_is_named() {
     let stage = answered();
     let mut node = searching(&stage, "never");
@@ -374,7 +386,13 @@ fn a_model_that_the_harnesses_provider_does_not_serve_is_refused_unless_a_server
         assert!(refused.stderr.contains(told), "{told}: {refused:?}");
     }
     assert!(!stage.stored());
-    // A gateway may serve it: then the harness is looked for, which is not there.
-    let looked = run(&["--harness", "codex", "--base-url", "http://127.0.0.1:9"]);
+    // A gateway may serve it, but that the node's own model is meant has to be said.
+    let gateway = ["--harness", "codex", "--base-url", "http://127.0.0.1:9"];
+    let refused = run(&gateway);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("--model claude-sonnet-4-5"), "{refused:?}");
+    assert!(!stage.stored());
+    // Then the harness is looked for, which is not there.
+    let looked = run(&[&gateway[..], &["--model", "claude-sonnet-4-5"]].concat());
     assert_eq!(looked.code, Some(3), "{looked:?}");
 }

@@ -154,6 +154,11 @@ fn b78_a_cap_without_room_parks_with_exit_6_and_says_what_would_do() {
     assert!(last["park"]["needed"].is_string(), "{ran:?}");
     assert!(ran.stderr.contains("--raise"), "{ran:?}");
     assert_eq!(stage.ends(run()).code, Some(6), "parked again, nothing sent");
+    // Nothing more comes by itself, so who follows is not kept waiting.
+    let followed = stage.ends(stage.agentrun(&["show", &stage.session, "--follow"]));
+    assert_eq!(followed.code, Some(0), "{followed:?}");
+    assert!(followed.stderr.contains("is parked") && followed.stderr.contains("--raise"), "{followed:?}");
+    assert!(followed.stdout.lines().next().unwrap().contains("opened 1 time · 1 turn"), "{followed:?}");
     stage.check();
 }
 

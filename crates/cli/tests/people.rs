@@ -72,6 +72,11 @@ fn follow(stage: &Stage) -> Running {
     following
 }
 
+/// What `agentrun show` prints for a person.
+fn shown(stage: &Stage) -> String {
+    stage.ends(stage.agentrun(&["show", &stage.session])).stdout
+}
+
 /// The texts that were placed, in order.
 fn placed(stage: &Stage) -> Vec<String> {
     of_kind(&stage.records(), "placed").iter().map(|it| it["text"].as_str().unwrap().to_owned()).collect()
@@ -103,6 +108,9 @@ fn b71_m33_m34_words_reach_a_live_owner_of_another_process_once_and_are_taken_ba
     );
     let late = send(&stage, "three", "And now?");
     assert_eq!(late.last()["state"], "waiting", "for a follow-up: {late:?}");
+    for told in [stage.ends(run(&stage)).stderr, shown(&stage)] {
+        assert!(told.contains("1 message waits and goes with the next follow-up: agentrun follow-up"), "{told}");
+    }
     stage.check();
 }
 
@@ -114,10 +122,31 @@ fn b71_words_sent_between_a_kill_and_the_resume_are_taken_by_it_once() {
     owner.kill();
     let told = stage.ends(stage.agentrun(&["send", &stage.session, WORDS, "--id", "one"]));
     assert!(told.stderr.contains("agentrun resume"), "no owner lives: {told:?}");
+    send(&stage, "two", "And db-5.");
+    let told = shown(&stage);
+    assert!(told.contains("2 messages wait and are taken by: agentrun resume"), "{told}");
+    retract(&stage, "two");
     let_go(&stage);
     assert_eq!(stage.ends(stage.resume()).delivered(), json!({"severity": "low"}));
     assert_eq!(placed(&stage), [support::PROMPT, WORDS]);
+    assert!(!shown(&stage).contains("message"), "none waits");
     stage.check();
+}
+
+#[test]
+fn words_that_a_node_ended_without_are_told_at_its_end() {
+    let stage = stage();
+    let mut node = searching(&stage, "safe");
+    node["turn_limit"] = json!(1);
+    stage.node(&node);
+    let owner = in_a_call(&stage);
+    send(&stage, "one", "Look at db-4.");
+    let_go(&stage);
+    let ended = owner.end(PATIENCE);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    for told in [ended.stderr, shown(&stage)] {
+        assert!(told.contains("1 message waits and is never taken"), "{told}");
+    }
 }
 
 #[test]
@@ -142,6 +171,10 @@ fn r40_a_follower_in_another_process_shows_every_record_once_over_a_kill_and_a_r
     let owner = in_a_call(&stage);
     let followers = [follow(&stage), follow(&stage)];
     owner.kill();
+    for follower in &followers {
+        let told = || follower.said("no process on this machine has session").then_some(());
+        wait_for("the follower to say that nobody has the session", PATIENCE, told);
+    }
     let_go(&stage);
     stage.ends(stage.resume()).delivered();
     let records = stage.records();

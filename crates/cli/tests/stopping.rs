@@ -21,7 +21,8 @@ fn stage() -> (Stage, ScriptedModel) {
 /// Starts the node and tells it to stop while its tool runs.
 fn told_to_stop(stage: &Stage, model: &ScriptedModel) -> support::Running {
     let mut command = stage.run(&model.base_url());
-    command.args(["--drain", "100"]);
+    // Longer than any test waits: what ends it sooner is what is tested.
+    command.args(["--drain", "1000"]);
     let running = stage.start(command);
     wait_for("the tool to begin", PATIENCE, || stage.work("started").exists().then_some(()));
     running.terminate();
@@ -61,6 +62,23 @@ fn b20_b24_a_call_that_ends_in_the_drain_is_answered_from_its_record_on_resume()
     assert_eq!(stage.runs().len(), 1);
     assert_eq!(model.requests().len(), 2);
     model_saw(&stage, &model, "ok");
+    stage.check();
+}
+
+#[test]
+fn an_api_that_moved_is_asked_where_it_is_now_and_the_request_that_reached_nobody_is_told_as_failed() {
+    let (stage, model) = stage();
+    let_go(&stage);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut first = stage.agentrun(&["run", "node.json", "--session", &stage.session, "--workspace", "work"]);
+    first.args(["--base-url", &format!("http://{nobody}")]).env("ANTHROPIC_API_KEY", "made-up-key-0123456789");
+    let first = stage.ends(first);
+    assert_eq!(first.code, Some(4), "{first:?}");
+    assert!(first.stderr.contains("model request failed, nothing booked"), "{first:?}");
+    let mut moved = stage.resume();
+    moved.args(["--base-url", &model.base_url()]);
+    assert_eq!(stage.ends(moved).delivered(), json!({"severity": "high"}));
+    assert_eq!(of_kind(&stage.records(), "placed").len(), 1);
     stage.check();
 }
 

@@ -25,7 +25,7 @@ use agentrun_kernel::{
 use crate::binding::{check_binding, plan, plan_digests, record_opening};
 use crate::books::{LedgerError, RunLedger};
 use crate::bridge::{Bridge, BridgeParts};
-use crate::carry::{NUDGE, RECOVERY_NOTE};
+use crate::carry::{NUDGE, NUDGE_SETTLED, RECOVERY_NOTE};
 use crate::error::{NodeError, NodeWord, word_of};
 use crate::events::Publisher;
 use crate::faults::{of_drive, of_ledger, of_recovery, parked_error, refused, storage};
@@ -266,7 +266,9 @@ impl<'a> Attempt<'a> {
             .map_err(|error| of_drive(step, &error))?;
         let ledger = runner.ledger(&step.run).await.map_err(|error| of_ledger(step, &error))?;
         crossing!(Ledger);
-        ledger.reconcile(&drive).await.map_err(|error| of_ledger(step, &error))?;
+        if drive.epoch() > FIRST {
+            ledger.reconcile(&drive).await.map_err(|error| of_ledger(step, &error))?;
+        }
         let stop = StopRaiser::new();
         let _running = runner.running.enter(&stop);
         if runner.stop.signal().level() >= StopLevel::Drain {
@@ -494,7 +496,7 @@ impl<'a> Attempt<'a> {
         match self.node.turn_limit {
             Some(limit) if turns >= limit => {
                 let message =
-                    format!("the node used its {limit} turns and delivered nothing; give it a higher turn_limit");
+                    format!("the node used its turn_limit of {limit} and delivered nothing; give it a higher one");
                 return Err(self.record_failure(NodeWord::TurnLimit, message).await);
             }
             None if turns >= MAX_SENDS => {
@@ -511,7 +513,11 @@ impl<'a> Attempt<'a> {
             Next::Idle => {}
             waits => return self.started(waits),
         }
-        submit_once(&self.drive, &format!("nudge:{turns}"), Source::Nudge, NUDGE)
+        let cut = self
+            .drive
+            .with_state(|state| state.last_turn.as_ref().is_some_and(|turn| turn.how == TurnEndHow::Interrupted));
+        let words = if cut { NUDGE_SETTLED } else { NUDGE };
+        submit_once(&self.drive, &format!("nudge:{turns}"), Source::Nudge, words)
             .await
             .map_err(|error| of_drive(&self.step, &error))?;
         self.next(&mut RecordedFiles::default()).await

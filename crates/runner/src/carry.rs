@@ -33,6 +33,10 @@ pub(crate) fn compose(state: &SessionState, carry: &Carry) -> (Arc<str>, Vec<Sub
 pub(crate) const RECOVERY_NOTE: &str = "The session was interrupted and is resumed now. Everything recorded before is above. A tool call whose \
 result says it was interrupted may have partly run and was not run again. Go on from where you left off.";
 
+/// What is sent after a turn that was settled: it did not end by itself, and nothing of it is taken up unasked.
+pub(crate) const NUDGE_SETTLED: &str = "Your last turn was ended from outside before you delivered. Take the task up again from where it stands. \
+The result counts only if you call the `submit` tool with it in `value`.";
+
 /// What is sent after a turn without delivery.
 pub(crate) const NUDGE: &str = "You ended without delivering. The result counts only if you call the `submit` tool with it in `value`. If work is \
 left, finish it, then call `submit`.";

@@ -71,10 +71,12 @@ pub enum What {
         /// The most it can cost.
         quote: Option<Usd>,
     },
-    /// A paid request was booked.
+    /// A paid request has ended.
     RequestEnd {
         /// The model.
         model: String,
+        /// `ok`; `error`: it failed, and nothing was to be paid; `interrupted`: it was cut.
+        end: OutcomeEnd,
         /// What was booked; `null`: nobody can say.
         cost: Option<Usd>,
         /// What the session has spent so far.
@@ -151,6 +153,7 @@ impl Publisher {
                 match intent.effect {
                     EffectKind::Request => What::RequestEnd {
                         model: intent.name.clone(),
+                        end: outcome.end,
                         cost: outcome.cost,
                         spent: self.state.spent.booked,
                     },

@@ -140,6 +140,14 @@ pub async fn retract_message(store: &Store, session: &SessionKey, id: &str) -> R
     .map(|(state, again)| Posted { id: id.to_owned(), state, again })
 }
 
+/// How many messages wait in `session`'s inbox.
+///
+/// # Errors
+/// [`StoreError`] when the inbox cannot be read.
+pub async fn waiting_messages(store: &Store, session: &SessionKey) -> Result<usize, StoreError> {
+    Ok(Inbox::read(store, session).await?.waiting().count())
+}
+
 /// The submission of a person's message. Never that of a prompt of the host's, whatever id the person chose.
 pub(crate) fn person(id: &str) -> SubmissionId {
     SubmissionId(format!("person:{id}"))

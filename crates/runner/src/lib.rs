@@ -36,7 +36,7 @@ pub use envelope::{SchemaError, compile, problems};
 pub use error::{NodeError, NodeWord, ParkedAt};
 pub use events::{Event, What};
 pub use follow_up::{FollowUp, FollowUpError, FollowedUp};
-pub use inbox::{InboxError, PostState, Posted, retract_message, send_message};
+pub use inbox::{InboxError, PostState, Posted, retract_message, send_message, waiting_messages};
 pub use leave::{LeaveError, LeaveFrom, remove_session, seal_session};
 pub use live::{Live, LiveText};
 pub use node::{

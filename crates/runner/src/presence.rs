@@ -13,6 +13,8 @@ use crate::homes::{private, short_name};
 
 /// Tries at a file that a leaving owner removes under us, or that a command looks at right now.
 const TRIES: u32 = 100;
+/// Tries of whoever must be alone: a command that looks holds the lock for a moment, and is no owner.
+const LOOKS: u32 = 3;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -41,7 +43,15 @@ impl Presence {
     /// The same, if no other owner lives. Of two that ask at once at most one is told so.
     pub(crate) fn alone(homes: &Path, store: &str, key: &SessionKey) -> io::Result<Option<Self>> {
         let path = place(homes, store, key)?;
-        let Some(file) = locked(&path, File::try_lock)? else { return Ok(None) };
+        let mut file = locked(&path, File::try_lock)?;
+        for _ in 0..LOOKS {
+            if file.is_some() {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            file = locked(&path, File::try_lock)?;
+        }
+        let Some(file) = file else { return Ok(None) };
         let alone = Self { file, path };
         // Shared from here on, so that an owner that takes the session over can say that it lives too.
         alone.file.unlock()?;

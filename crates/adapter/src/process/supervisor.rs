@@ -153,7 +153,7 @@ impl Spawn {
     }
 }
 
-/// Nothing was started: its cgroup is empty.
+/// Nothing is in its cgroup, or nothing was started.
 fn remove(leaf: Option<&Leaf>) {
     if let Some(leaf) = leaf {
         leaf.remove();
@@ -214,7 +214,11 @@ async fn wait_for_guard(
     // An error (a host that ignores SIGCHLD has no children to wait for) says that it is gone, and the report says how.
     let killed = guard.wait().await.is_ok_and(|status| status.code().is_none());
     let exit = match (!killed).then(|| report.status()) {
-        Some(Ok(status)) => Exit::from_status(status),
+        Some(Ok(status)) => {
+            // The guard's to do; one that had no descriptor left for it did not.
+            remove(leaf.as_ref());
+            Exit::from_status(status)
+        }
         // The guard was killed. Its death killed the program, but not what that started: those are found by their mark, and in the cgroup.
         _ => {
             let _ = sweep::sweep_spawn(mark, leaf, KILL_LIMIT).await;

@@ -7,6 +7,7 @@ use agentrun_kernel::{
     Body, EffectKey, EffectKind, Intent, Record, Replay, RunId, SessionKey, SessionState, TurnEndHow, TurnId,
 };
 
+use crate::output::counted;
 use crate::progress::end_word;
 
 /// Characters of a text that are shown.
@@ -37,7 +38,9 @@ impl Timeline {
                 format!("by agentrun {}{harness}", opened.version)
             }
             Body::Submission(submission) => format!("{}: {}", submission.source, short(&submission.text)),
-            Body::Withdrawn(withdrawn) => format!("{} submissions: {}", withdrawn.ids.len(), short(&withdrawn.why)),
+            Body::Withdrawn(withdrawn) => {
+                format!("{}: {}", counted(withdrawn.ids.len() as u64, "submission"), short(&withdrawn.why))
+            }
             Body::Placed(placed) => {
                 let steered = self.turn.replace(placed.turn.clone()).is_some_and(|turn| turn == placed.turn);
                 let what = if steered { "into the turn" } else { "turn begins" };
@@ -80,7 +83,11 @@ impl Timeline {
                 parked.word, parked.needed, parked.cap, parked.spent
             ),
             Body::Failed(failed) => format!("{}: {}", failed.word, short(&failed.message)),
-            Body::Settled(settled) => format!("{} submissions stay unsent", settled.unsent.len()),
+            Body::Settled(settled) => match settled.unsent.len() {
+                0 => "nothing stays unsent".to_owned(),
+                1 => "1 submission stays unsent".to_owned(),
+                more => format!("{more} submissions stay unsent"),
+            },
             Body::Ask(ask) => short(&ask.what),
             Body::Answer(answer) => format!("{} by {}", short(&answer.answer), answer.by),
             Body::Checkpoint(checkpoint) => format!("of record {}: {}", checkpoint.of, checkpoint.reference),
@@ -100,10 +107,10 @@ pub(super) fn head(key: &SessionKey, state: &SessionState) -> String {
     };
     let label = bound.map_or("-", |bound| bound.plan.label.as_str());
     format!(
-        "session {key} · {label} · {harness} · {} · opened {} times · {} turns",
+        "session {key} · {label} · {harness} · {} · opened {} · {}",
         standing(state),
-        state.opens,
-        state.turns
+        counted(state.opens, "time"),
+        counted(state.turns, "turn")
     )
 }
 

@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, Weak};
 
+use tokio::sync::Semaphore;
+
 use super::backend::{Backend, Reads};
 use super::committer::{self, Common, Queue};
 use super::whole::Removal;
@@ -15,10 +17,15 @@ use crate::ids::{LogKey, Nonce, Seq, SessionKey, SharedLog};
 /// Removals tried at a log that its owner keeps writing to before that owner is fenced first.
 const REMOVALS: u32 = 4;
 
+/// Reads at once off the task, of a backend whose reads block: as many as it keeps open for, so that none is opened for one read and closed
+/// again, and a thousand sessions that begin at once do not start a thread each.
+const READERS: usize = 4;
+
 pub(super) struct Core<R> {
     queue: Arc<Queue>,
     reads: Arc<R>,
     common: Arc<Common>,
+    readers: Arc<Semaphore>,
 }
 
 /// A core that does not keep its store open.
@@ -26,18 +33,25 @@ pub(super) struct WeakCore<R> {
     queue: Weak<Queue>,
     reads: Weak<R>,
     common: Weak<Common>,
+    readers: Arc<Semaphore>,
 }
 
 impl<R> WeakCore<R> {
     /// `None` once nobody holds the store or a writer of it; its committer may still be closing it.
     pub(super) fn upgrade(&self) -> Option<Core<R>> {
-        Some(Core { queue: self.queue.upgrade()?, reads: self.reads.upgrade()?, common: self.common.upgrade()? })
+        let (queue, reads, common) = (self.queue.upgrade()?, self.reads.upgrade()?, self.common.upgrade()?);
+        Some(Core { queue, reads, common, readers: Arc::clone(&self.readers) })
     }
 }
 
 impl<R> Clone for Core<R> {
     fn clone(&self) -> Self {
-        Self { queue: Arc::clone(&self.queue), reads: Arc::clone(&self.reads), common: Arc::clone(&self.common) }
+        Self {
+            queue: Arc::clone(&self.queue),
+            reads: Arc::clone(&self.reads),
+            common: Arc::clone(&self.common),
+            readers: Arc::clone(&self.readers),
+        }
     }
 }
 
@@ -45,7 +59,7 @@ impl<R: Reads> Core<R> {
     pub(super) fn start(backend: impl Backend, reads: R) -> Result<Self, StoreError> {
         let (reads, common) = (Arc::new(reads), Arc::new(Common::default()));
         let queue = committer::start(backend, Arc::clone(&reads), Arc::clone(&common))?;
-        Ok(Self { queue, reads, common })
+        Ok(Self { queue, reads, common, readers: Arc::new(Semaphore::new(READERS)) })
     }
 
     pub(super) fn downgrade(&self) -> WeakCore<R> {
@@ -53,6 +67,7 @@ impl<R: Reads> Core<R> {
             queue: Arc::downgrade(&self.queue),
             reads: Arc::downgrade(&self.reads),
             common: Arc::downgrade(&self.common),
+            readers: Arc::clone(&self.readers),
         }
     }
 
@@ -142,8 +157,15 @@ impl<R: Reads> Core<R> {
         if !R::BLOCKING {
             return read(&self.reads);
         }
+        // Never closed; without a place the read is one too many, and that is all.
+        let place = Arc::clone(&self.readers).acquire_owned().await.ok();
         let reads = Arc::clone(&self.reads);
-        tokio::task::spawn_blocking(move || read(&reads))
+        let reading = move || {
+            let answer = read(&reads);
+            drop(place);
+            answer
+        };
+        tokio::task::spawn_blocking(reading)
             .await
             .map_err(|error| StoreError::Io(format!("reading stopped: {error}")))?
     }

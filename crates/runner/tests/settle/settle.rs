@@ -73,6 +73,10 @@ async fn b29_a_settled_turn_is_not_resumed_by_a_later_run_which_opens_one_of_its
         .collect();
     assert_eq!(turns.len(), 2);
     assert!(turns[0].turn != turns[1].turn && turns[1].text.contains("`submit` tool"), "{turns:?}");
+    assert!(
+        turns[1].text.contains("ended from outside"),
+        "the model did not end it, and is not told that it did: {turns:?}"
+    );
     books_are_quiet(&world).await;
 }
 
