@@ -77,6 +77,15 @@ pub(crate) fn streamed(
     response
 }
 
+/// What came of an answer that was cut, and then the cut.
+pub(crate) fn cut(status: StatusCode, headers: HeaderMap, came: Bytes) -> Response<Reply> {
+    let (to, pieces) = mpsc::channel(1);
+    if !came.is_empty() {
+        let _ = to.try_send(came);
+    }
+    streamed(status, headers, pieces, oneshot::channel().1)
+}
+
 /// A refusal in the provider's shape.
 pub(crate) fn error(policy: &dyn ProviderPolicy, status: StatusCode, message: &str) -> Response<Reply> {
     json(status, policy.error_body(status, message))
