@@ -31,6 +31,10 @@ impl Options {
             only: of("--only").map(str::to_owned),
         }
     }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.contains(part)))
+    }
 }
 
 /// One that is measured.
@@ -106,14 +110,16 @@ pub(crate) async fn run(options: &Options) {
             pairs.push(median_of(took) / 1e3);
         }
     }
-    memory(&mut peers, &shapes[1], options.requests).await;
-    print(options, &peers, &missing, &shapes, &figures, &pairs);
+    for peer in &mut peers {
+        peer.after = peer.process.as_ref().map_or(0, Process::rss);
+    }
+    let grown = grown(options, &origin, &shapes[1]).await;
+    print(options, &peers, &missing, &shapes, &figures, &pairs, &grown);
 }
 
 async fn started(options: &Options, origin: &str, folder: &std::path::Path) -> (Vec<Peer>, Vec<String>) {
     let mut peers = Vec::new();
     let mut missing = Vec::new();
-    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.contains(part)));
     let mut add = |name, target, process| peers.push(Peer { name, target, process, idle: 0, after: 0 });
     add(DIRECT, Target { url: origin.to_owned(), key: "none".to_owned() }, None);
     let database = format!("sqlite:{}", folder.join("books.db").display());
@@ -122,13 +128,13 @@ async fn started(options: &Options, origin: &str, folder: &std::path::Path) -> (
         (MEMORY, vec!["ours", origin, "memory"]),
         (DURABLE, vec!["ours", origin, &database]),
     ] {
-        if wanted(name) {
+        if options.wants(name) {
             let (process, url, key) = Process::role(&arguments, true);
             add(name, Target { url, key }, Some(process));
         }
     }
     for (name, program) in [(NGINX, &options.nginx), (LITELLM, &options.litellm)] {
-        let Some(program) = program.as_ref().filter(|_| wanted(name)) else {
+        let Some(program) = program.as_ref().filter(|_| options.wants(name)) else {
             missing.push(format!("{name}: not given"));
             continue;
         };
@@ -149,17 +155,34 @@ async fn started(options: &Options, origin: &str, folder: &std::path::Path) -> (
     (peers, missing)
 }
 
-/// A process of its own that is asked so often, and its memory on the way: what grows shows between the two last ones.
-async fn memory(peers: &mut [Peer], shape: &Shape, requests: usize) {
-    for peer in peers.iter_mut() {
-        // Those that keep nothing between two requests, or are a thousand times slower, are read where they stand.
-        let requests = if peer.name == MEMORY || peer.name == PASS { requests } else { 0 };
-        let long = Instant::now() + Duration::from_secs(600);
-        if requests > 0 {
-            load::run(&peer.target, &shape.body, shape.connections, long, requests).await;
+/// What a process of its own takes as it is asked so often: at first, after a tenth, and after all of it. What grows with requests shows
+/// between the two last ones.
+struct Grown {
+    name: &'static str,
+    resident: [u64; 3],
+}
+
+async fn grown(options: &Options, origin: &str, shape: &Shape) -> Vec<Grown> {
+    let mut all = Vec::new();
+    for (name, arguments) in [(PASS, vec!["pass", origin]), (MEMORY, vec!["ours", origin, "memory"])] {
+        if !options.wants(name) {
+            continue;
         }
-        peer.after = peer.process.as_ref().map_or(0, Process::rss);
+        let (process, url, key) = Process::role(&arguments, true);
+        let target = Target { url, key };
+        let mut resident = [0; 3];
+        let tenth = options.requests / 10;
+        for (resident, requests) in resident.iter_mut().zip([0, tenth, options.requests - tenth]) {
+            if requests > 0 {
+                let long = Instant::now() + Duration::from_secs(600);
+                load::run(&target, &shape.body, shape.connections, long, requests).await;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            *resident = process.rss();
+        }
+        all.push(Grown { name, resident });
     }
+    all
 }
 
 fn median_of(mut all: Vec<u64>) -> f64 {
@@ -180,6 +203,7 @@ fn print(
     shapes: &[Shape],
     figures: &[Vec<Figures>],
     pairs: &[f64],
+    grown: &[Grown],
 ) {
     println!("{} rounds of {} s for each line; medians of the rounds' values\n", options.rounds, options.seconds);
     println!(
@@ -199,12 +223,17 @@ fn print(
         }
     }
     println!("\nTwo bare synced appends to SQLite: {:.3} ms", median(pairs) / 1e3);
-    println!(
-        "\n| who | resident idle MB | after the rounds and {} requests MB |\n| --- | --- | --- |",
-        options.requests
-    );
+    let mb = |kib: u64| kib as f64 / 1024.0;
+    println!("\n| who | resident idle MB | after the rounds MB |\n| --- | --- | --- |");
     for peer in peers.iter().filter(|peer| peer.process.is_some()) {
-        println!("| {} | {:.1} | {:.1} |", peer.name, peer.idle as f64 / 1024.0, peer.after as f64 / 1024.0);
+        println!("| {} | {:.1} | {:.1} |", peer.name, mb(peer.idle), mb(peer.after));
+    }
+    let (all, tenth) = (options.requests, options.requests / 10);
+    println!(
+        "\n| who, afresh | resident idle MB | after {tenth} requests MB | after {all} MB |\n| --- | --- | --- | --- |"
+    );
+    for Grown { name, resident: [idle, tenth, all] } in grown {
+        println!("| {name} | {:.2} | {:.2} | {:.2} |", mb(*idle), mb(*tenth), mb(*all));
     }
     for why in missing {
         println!("\nNot measured: {why}");
@@ -243,9 +272,10 @@ fn print(
     line("CPU against LiteLLM, 7 KB, c=32", 0.01, "", paired(1, MEMORY, LITELLM, |f| &f.cpu, ratio));
     line("CPU against nginx, 7 KB, c=1", 4.0, "", paired(0, MEMORY, NGINX, |f| &f.cpu, ratio));
     line("CPU against nginx, 7 KB, c=32", 4.0, "", paired(1, MEMORY, NGINX, |f| &f.cpu, ratio));
-    if let Some(at) = of(MEMORY) {
-        let (idle, after) = (peers[at].idle as f64 / 1024.0, peers[at].after as f64 / 1024.0);
-        line("resident, idle", 12.0, " MB", Some((idle, vec![idle])));
-        line("resident, after it all", 12.0, " MB", Some((after, vec![after])));
-    }
+    let ours = grown.iter().find(|grown| grown.name == MEMORY).map(|grown| grown.resident.map(mb));
+    let alone = |of: fn([f64; 3]) -> f64| ours.map(|resident| (of(resident), vec![of(resident)]));
+    line("resident, idle", 12.0, " MB", alone(|[idle, ..]| idle));
+    line("resident, after all requests", 12.0, " MB", alone(|[.., all]| all));
+    // A page or two of the allocator is no growth.
+    line("resident, grown after the first tenth of them", 0.1, " MB", alone(|[_, tenth, all]| all - tenth));
 }

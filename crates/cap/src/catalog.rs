@@ -20,6 +20,8 @@ const BUNDLED: &[u8] = include_bytes!("../../../vendor/prices/catalog.json");
 pub struct Catalog {
     id: String,
     date: Date,
+    /// Each quote and each price carries it.
+    stamp: String,
     models: BTreeMap<String, Model>,
 }
 
@@ -199,7 +201,7 @@ impl Catalog {
         deserializer.end().map_err(|error| json(".".to_owned(), error.to_string()))?;
         check(&file)?;
         let models = file.models.into_iter().map(|model| (model.id.clone(), model)).collect();
-        Ok(Self { id: file.id, date: file.date, models })
+        Ok(Self::of(file.id, file.date, models))
     }
 
     /// This catalog with the models of a file beside its own; where both list an id, the file's row stands whole.
@@ -216,7 +218,11 @@ impl Catalog {
     pub fn with(&self, other: Self) -> Self {
         let mut models = self.models.clone();
         models.extend(other.models);
-        Self { id: format!("{}+{}", self.id, other.id), date: self.date.max(other.date), models }
+        Self::of(format!("{}+{}", self.id, other.id), self.date.max(other.date), models)
+    }
+
+    fn of(id: String, date: Date, models: BTreeMap<String, Model>) -> Self {
+        Self { stamp: format!("{id} {date}"), id, date, models }
     }
 
     /// What the catalog was made of.
@@ -234,7 +240,7 @@ impl Catalog {
     /// Id and date in one, as bookings carry it.
     #[must_use]
     pub fn stamp(&self) -> String {
-        format!("{} {}", self.id, self.date)
+        self.stamp.clone()
     }
 
     /// The model of exactly this id.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 
 /// A request whose form is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,10 @@ pub(crate) struct Malformed {
     pub(crate) status: StatusCode,
     pub(crate) what: &'static str,
 }
+
+// Names that are no names of the library: read once and not with each request.
+static SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 pub(crate) const fn bad(what: &'static str) -> Malformed {
     Malformed { status: StatusCode::BAD_REQUEST, what }
@@ -23,12 +27,16 @@ pub(crate) fn check(parts: &Parts, peer: SocketAddr, port: u16) -> Result<(), Ma
         return Err(Malformed { status: StatusCode::FORBIDDEN, what: "only this machine is served" });
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let ours = |host: &str| ["127.0.0.1", "localhost"].iter().any(|name| host == format!("{name}:{port}"));
+    let ours = |host: &str| {
+        let (name, stated) = host.rsplit_once(':').unwrap_or_default();
+        // Exactly as it is written: a port with a sign or with noughts before it is another text.
+        matches!(name, "127.0.0.1" | "localhost") && !stated.starts_with(['+', '0']) && stated.parse() == Ok(port)
+    };
     if !host.is_some_and(ours) {
         // A name that merely resolves here is how a web page reaches a local server.
         return Err(Malformed { status: StatusCode::MISDIRECTED_REQUEST, what: "the Host is not this proxy" });
     }
-    if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
+    if headers.contains_key(header::ORIGIN) || headers.contains_key(&SITE) {
         return Err(Malformed { status: StatusCode::FORBIDDEN, what: "no browser is a client of this proxy" });
     }
     if headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
@@ -57,7 +65,7 @@ pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), Malformed> {
 
 /// The one key of a request: `x-api-key` or a bearer token, exactly one of them, once.
 pub(crate) fn key(headers: &HeaderMap) -> Option<&[u8]> {
-    let bare = headers.get_all("x-api-key").iter().map(|value| Some(value.as_bytes()));
+    let bare = headers.get_all(&API_KEY).iter().map(|value| Some(value.as_bytes()));
     let mut keys = bare.chain(headers.get_all(header::AUTHORIZATION).iter().map(|value| bearer(value.as_bytes())));
     let key = keys.next()?;
     if keys.next().is_some() { None } else { key }

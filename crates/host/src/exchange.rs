@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::RESPONSE_KEPT;
@@ -35,19 +36,39 @@ pub(crate) const DRAINS: usize = 64;
 const PIECES: usize = 32;
 /// Largest answer that is passed on whole and not as a stream: the provider's errors, and what it answers on free routes.
 const WHOLE_BYTES: usize = 1 << 20;
+/// Largest answer of a stated length that the harness gets in one piece, once it is booked. It is there at once anyway, and the end of an
+/// answer is never seen before it is booked: what this takes away is turns of the scheduler and frames.
+const SHORT_BYTES: u64 = 64 << 10;
 /// Headers that are made room for at once.
-const HEADERS: usize = 16;
+const HEADERS: usize = 12;
 /// How long a provider that has said everything may take to end its answer.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// What every request of a proxy shares.
 pub(crate) struct Side {
     pub(crate) policy: Arc<dyn ProviderPolicy>,
+    pub(crate) passed: Passed,
     pub(crate) first: Target,
     /// Asked in their order where the one before has failed. Each gets its own credential and no other.
     pub(crate) others: Vec<Target>,
     pub(crate) retry: Retry,
     pub(crate) drains: Arc<Semaphore>,
+}
+
+/// The policy's lists of headers, read once.
+pub(crate) struct Passed {
+    to_provider: HeaderMap<()>,
+    to_harness: HeaderMap<()>,
+}
+
+impl Passed {
+    pub(crate) fn by(policy: &dyn ProviderPolicy) -> Self {
+        // What is no name in lower case is a header that nobody can have sent.
+        let read = |names: &[&str]| -> HeaderMap<()> {
+            names.iter().filter_map(|name| Some((HeaderName::from_lowercase(name.as_bytes()).ok()?, ()))).collect()
+        };
+        Self { to_provider: read(policy.request_headers()), to_harness: read(policy.response_headers()) }
+    }
 }
 
 /// A provider, and what opens it.
@@ -69,10 +90,8 @@ impl Side {
     /// Headers as the provider gets them: what the policy lists, ours, the credential.
     fn headers(&self, given: &HeaderMap, credential: &Credential) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(HEADERS);
-        for name in self.policy.request_headers() {
-            for value in given.get_all(*name) {
-                headers.append(*name, value.clone());
-            }
+        for (name, value) in given.iter().filter(|(name, _)| self.passed.to_provider.contains_key(*name)) {
+            headers.append(name, value.clone());
         }
         // The tap reads plain bytes, and a harness's own wish for compression would blind it.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -88,11 +107,11 @@ impl Side {
 
     /// The headers of an answer as the harness gets them.
     fn answered(&self, from: &Target, answer: &Response<Incoming>) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(HEADERS);
-        for name in self.policy.response_headers() {
-            if let Some(value) = answer.headers().get(*name).filter(|value| !holds(value.as_bytes(), &from.credential))
-            {
-                headers.insert(*name, value.clone());
+        let mut headers = HeaderMap::with_capacity(answer.headers().len());
+        for (name, value) in answer.headers().iter().filter(|(name, _)| self.passed.to_harness.contains_key(*name)) {
+            // Of one that came twice, the first that is clean.
+            if !headers.contains_key(name) && !holds(value.as_bytes(), &from.credential) {
+                headers.insert(name, value.clone());
             }
         }
         headers
@@ -158,7 +177,8 @@ pub(crate) async fn paid(
 ) -> Response<Reply> {
     let (head, answered) = oneshot::channel();
     let shared = side.clone();
-    tokio::spawn(async move { run(&shared, gate, checked, request, head).await });
+    // In its place at once: on its way into a task the runtime moves it ten times.
+    tokio::spawn(Box::pin(async move { run(&shared, gate, checked, request, head).await }));
     match answered.await {
         Ok(response) => response,
         Err(_) => side.error(StatusCode::BAD_GATEWAY, "the request's task ended without an answer"),
@@ -191,20 +211,20 @@ async fn run(
         }
         tried = tried.saturating_add(1);
         let came = match side.send(target, &checked).await {
-            Err(NoAnswer::NotSent(why)) => not_sent(side, lease, why).await,
-            Err(NoAnswer::Unknown(why)) => unreadable(side, lease, None, why).await,
+            Err(NoAnswer::NotSent(why)) => Box::pin(not_sent(side, lease, why)).await,
+            Err(NoAnswer::Unknown(why)) => Box::pin(unreadable(side, lease, None, why)).await,
             Ok(answer) => match answer.response.status() {
                 status if status.is_client_error() || status.is_server_error() => {
-                    failed(side, target, lease, answer).await
+                    Box::pin(failed(side, target, lease, answer)).await
                 }
                 // Following it would carry the credential and the spend to somewhere else.
                 status if !status.is_success() => {
                     let why = "the provider answered with a redirect, which is not followed";
-                    unreadable(side, lease, Some(status), why).await
+                    Box::pin(unreadable(side, lease, Some(status), why)).await
                 }
                 status if is_compressed(&answer.response) => {
                     let why = "the provider compressed its answer though it was asked not to, and it cannot be read";
-                    unreadable(side, lease, Some(status), why).await
+                    Box::pin(unreadable(side, lease, Some(status), why)).await
                 }
                 _ => {
                     // Its copy of the body is not needed any more, and an answer can take an hour.
@@ -283,10 +303,15 @@ async fn stream(
     let headers = side.answered(target, &response);
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let tap = side.policy.tap(&asked.route, &asked.model, kind);
-    let (to, pieces) = mpsc::channel(PIECES);
-    let (whole, is_whole) = oneshot::channel();
-    let harness = head.send(reply::streamed(status, headers, pieces, is_whole)).is_ok().then_some(to);
-
+    let length = response.body().size_hint().exact();
+    let (harness, then) = if length.is_some_and(|length| length <= SHORT_BYTES) && !kind.starts_with(EVENTS) {
+        (Harness::Waits, Then::Answer(head, headers))
+    } else {
+        let (to, pieces) = mpsc::channel(PIECES);
+        let (whole, is_whole) = oneshot::channel();
+        let heard = head.send(reply::streamed(status, headers, pieces, is_whole)).is_ok();
+        (if heard { Harness::Reads(to) } else { Harness::Gone }, Then::End(whole))
+    };
     let mut relay = Relay { side, target, tap, harness, drain: None, drained: 0, kept: Some(BytesMut::new()) };
     let why = relay.run(response.into_body()).await;
     if why.is_none() {
@@ -294,6 +319,7 @@ async fn stream(
     }
     let Relay { tap, harness, kept, .. } = relay;
     let response = kept.unwrap_or_default().freeze();
+    let passed = response.clone();
     let end = match tap.finish() {
         // Its figures are final, whatever became of the connection after them.
         Some(metered) => {
@@ -305,13 +331,37 @@ async fn stream(
             response,
         },
     };
-    let complete = matches!(end, RequestEnd::Complete { .. });
+    let is_whole = why.is_none() || matches!(end, RequestEnd::Complete { .. });
     lease.after(end).await;
     // Only now does the harness see the end: who has read an answer whole finds it booked. A cut answer is cut for it too.
-    if complete || why.is_none() {
-        let _ = whole.send(());
+    match then {
+        Then::Answer(head, headers) if is_whole => drop(head.send(reply::whole(status, headers, passed))),
+        Then::Answer(head, headers) => drop(head.send(reply::cut(status, headers, passed))),
+        Then::End(whole) if is_whole => drop(whole.send(())),
+        Then::End(_) => {}
     }
     drop(harness);
+}
+
+/// Events come one by one, and are passed on so, also those of a stated length.
+const EVENTS: &str = "text/event-stream";
+
+/// What the harness is told once the answer is booked.
+enum Then {
+    /// All of it.
+    Answer(oneshot::Sender<Response<Reply>>, HeaderMap),
+    /// That it was whole.
+    End(oneshot::Sender<()>),
+}
+
+/// Who an answer is passed on to.
+enum Harness {
+    /// It reads the pieces as they come.
+    Reads(mpsc::Sender<Bytes>),
+    /// It gets the answer in one piece.
+    Waits,
+    /// It hung up.
+    Gone,
 }
 
 /// One answer on its way.
@@ -319,8 +369,7 @@ struct Relay<'s> {
     side: &'s Side,
     target: &'s Target,
     tap: Box<dyn Tap>,
-    /// `None` once it hung up.
-    harness: Option<mpsc::Sender<Bytes>>,
+    harness: Harness,
     /// One of the drains, while nobody reads the answer.
     drain: Option<OwnedSemaphorePermit>,
     drained: usize,
@@ -332,12 +381,13 @@ impl Relay<'_> {
     /// Passes the body on to its end, or says why it has none.
     async fn run(&mut self, mut body: Incoming) -> Option<&'static str> {
         let timeouts = self.target.upstream.timeouts();
-        let ends = Instant::now() + timeouts.total;
+        let mut now = Instant::now();
+        let ends = now + timeouts.total;
         // Before anything else sees a byte: neither the harness nor the records may hold an echoed credential.
         let mut scrub = Scrub::new(self.target.credential.clone());
         loop {
             let patience = if self.tap.is_whole() { LINGER.min(timeouts.idle) } else { timeouts.idle };
-            let frame = match timeout_at(ends.min(Instant::now() + patience), body.frame()).await {
+            let frame = match timeout_at(ends.min(now + patience), body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(None) => return self.pass(scrub.finish(), ends).await.err(),
                 Ok(Some(Err(_))) => {
@@ -356,6 +406,7 @@ impl Relay<'_> {
             if body.is_end_stream() {
                 return self.pass(scrub.finish(), ends).await.err();
             }
+            now = Instant::now();
         }
     }
 
@@ -369,13 +420,21 @@ impl Relay<'_> {
             kept => *kept = None,
         }
         let length = data.len();
-        if let Some(to) = &self.harness {
-            // A harness that does not read is gone, as one that hung up: what it paid for must still come to an end.
-            let patience = ends.saturating_duration_since(Instant::now()).min(self.target.upstream.timeouts().idle);
-            if matches!(timeout(patience, to.send(data)).await, Ok(Ok(()))) {
-                return Ok(());
+        match &self.harness {
+            Harness::Waits => return Ok(()),
+            Harness::Reads(to) => {
+                let Err(unsent) = to.try_send(data) else { return Ok(()) };
+                // A harness that does not read is gone, as one that hung up: what it paid for must still come to an end.
+                if let TrySendError::Full(data) = unsent {
+                    let left = ends.saturating_duration_since(Instant::now());
+                    let patience = left.min(self.target.upstream.timeouts().idle);
+                    if matches!(timeout(patience, to.send(data)).await, Ok(Ok(()))) {
+                        return Ok(());
+                    }
+                }
+                self.harness = Harness::Gone;
             }
-            self.harness = None;
+            Harness::Gone => {}
         }
         if self.drain.is_none() {
             let permit = self.side.drains.clone().try_acquire_owned();

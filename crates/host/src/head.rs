@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use http::StatusCode;
+use memchr::memchr_iter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::edge::{Malformed, bad};
@@ -62,7 +63,17 @@ impl Watch {
                 bytes = bytes.get(skipped..).unwrap_or_default();
                 continue;
             }
-            // Line by line, so that a bare line feed or an endless head is seen before hyper acts on it.
+            // Most heads come in one piece, and are judged where they stand.
+            if self.head.is_empty()
+                && let Some((head, rest)) = whole_head(bytes)
+            {
+                bytes = rest;
+                if let Err(malformed) = self.head_came(head) {
+                    self.broken = Some(malformed);
+                }
+                continue;
+            }
+            // Else line by line, so that a bare line feed or an endless head is seen before hyper acts on it.
             let line = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at.saturating_add(1));
             let (line, rest) = bytes.split_at_checked(line).unwrap_or((bytes, &[]));
             bytes = rest;
@@ -84,65 +95,91 @@ impl Watch {
             return Ok(());
         }
         if !self.head.ends_with(b"\r\n") {
-            return Err(bad("lines of the head must end with CRLF"));
+            return Err(bad(BARE));
         }
         // The one empty line that a client may leave after its last body.
         if self.head == b"\r\n" {
             self.head.clear();
         } else if self.head.ends_with(b"\r\n\r\n") {
-            self.body = body_length(&self.head)?;
-            self.head.clear();
-            self.verdicts.push_back(Ok(()));
+            let mut head = std::mem::take(&mut self.head);
+            self.head_came(&head)?;
+            head.clear();
+            self.head = head;
         }
+        Ok(())
+    }
+
+    fn head_came(&mut self, head: &[u8]) -> Result<(), Malformed> {
+        self.body = body_length(head)?;
+        self.verdicts.push_back(Ok(()));
         Ok(())
     }
 }
 
-/// How long the body after this head is, if the head can be read in one way only.
+const BARE: &str = "lines of the head must end with CRLF";
+
+/// A head that stands whole at the beginning of `bytes`, and what follows it. `None` where the way line by line has to say what is wrong.
+fn whole_head(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut start = 0_usize;
+    for feed in memchr_iter(b'\n', bytes.get(..HEAD_BYTES).unwrap_or(bytes)) {
+        let line = bytes.get(start..feed)?.strip_suffix(b"\r")?;
+        // An empty line before a head is no head.
+        match (line.is_empty(), start) {
+            (true, 0) => return None,
+            (true, _) => return bytes.split_at_checked(feed.saturating_add(1)),
+            (false, _) => start = feed.saturating_add(1),
+        }
+    }
+    None
+}
+
+/// How long the body after this head is, if the head can be read in one way only. Every request's head passes here: each line is looked at once,
+/// and values, which are most of it, many bytes at a time.
 fn body_length(head: &[u8]) -> Result<u64, Malformed> {
-    let head = std::str::from_utf8(head).map_err(|_| bad("the head must be ASCII"))?;
-    // Each line was seen to end with CRLF.
-    let lines = head.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
-    let mut lines = lines.take_while(|line| !line.is_empty());
-    let mut words = lines.next().unwrap_or_default().split(' ');
-    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
-    else {
-        return Err(bad("the request line must be a method, a path and a version"));
-    };
-    if version != "HTTP/1.1" {
-        return Err(Malformed { status: StatusCode::HTTP_VERSION_NOT_SUPPORTED, what: "HTTP/1.1 only" });
-    }
-    if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
-        return Err(bad("the method must be a word in capitals"));
-    }
-    if !target.starts_with('/') || !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-        return Err(bad("the target must be a path, without a fragment"));
-    }
-    let (mut length, mut hosts) = (None, 0_u32);
+    let mut at = 0_usize;
+    let mut lines = memchr_iter(b'\n', head).map(|feed| {
+        let line = head.get(at..feed).unwrap_or_default();
+        at = feed.saturating_add(1);
+        line.strip_suffix(b"\r").ok_or(bad(BARE))
+    });
+    request_line(lines.next().unwrap_or(Ok(&[]))?)?;
+    let (mut length, mut hosts, mut transfer) = (None, 0_u32, None);
     for line in lines {
-        let (name, value) = line.split_once(':').ok_or(bad("a header line has no colon"))?;
-        if name.is_empty() || !name.bytes().all(is_token) {
+        let line = line?;
+        if line.is_empty() {
+            break;
+        }
+        let colon = memchr::memchr(b':', line).ok_or(bad("a header line has no colon"))?;
+        let (name, value) = line.split_at_checked(colon).unwrap_or_default();
+        let value = value.get(1..).unwrap_or_default();
+        if name.is_empty() || !name.iter().all(|byte| TOKEN.get(usize::from(*byte)).is_some_and(|is| *is)) {
             return Err(bad("a header's name must end at its colon, and a header on one line"));
         }
-        if value.bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte)) {
+        // No early end: so the compiler makes it sixteen bytes at once.
+        if !value.iter().fold(true, |fits, byte| fits & (*byte == b'\t' || (b' '..=b'~').contains(byte))) {
             return Err(bad("a header's value has characters that are not printable ASCII"));
         }
-        let value = value.trim_matches([' ', '\t']);
-        if name.eq_ignore_ascii_case("content-length") {
-            let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-            let stated = if digits { value.parse::<u64>().ok() } else { None };
-            if length.replace(stated.ok_or(bad("Content-Length must be a number"))?).is_some() {
-                return Err(bad("one Content-Length at most"));
+        match name.len() {
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let stated = number(blank(value)).ok_or(bad("Content-Length must be a number"))?;
+                if length.replace(stated).is_some() {
+                    return Err(bad("one Content-Length at most"));
+                }
             }
-        } else if name.eq_ignore_ascii_case("transfer-encoding") {
-            return Err(if value.eq_ignore_ascii_case("chunked") && !announces_length(head) {
-                Malformed { status: StatusCode::LENGTH_REQUIRED, what: "the body must come with its Content-Length" }
-            } else {
-                bad("Content-Length only, no Transfer-Encoding")
-            });
-        } else if name.eq_ignore_ascii_case("host") {
-            hosts = hosts.saturating_add(1);
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => transfer = transfer.or(Some(blank(value))),
+            4 if name.eq_ignore_ascii_case(b"host") => hosts = hosts.saturating_add(1),
+            _ => {}
         }
+    }
+    match transfer {
+        Some(coding) if coding.eq_ignore_ascii_case(b"chunked") && length.is_none() => {
+            return Err(Malformed {
+                status: StatusCode::LENGTH_REQUIRED,
+                what: "the body must come with its Content-Length",
+            });
+        }
+        Some(_) => return Err(bad("Content-Length only, no Transfer-Encoding")),
+        None => {}
     }
     if hosts > 1 {
         return Err(bad("one Host at most"));
@@ -150,16 +187,60 @@ fn body_length(head: &[u8]) -> Result<u64, Malformed> {
     Ok(length.unwrap_or(0))
 }
 
+fn request_line(line: &[u8]) -> Result<(), Malformed> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(bad("the request line must be a method, a path and a version"));
+    };
+    if version != b"HTTP/1.1" {
+        return Err(Malformed { status: StatusCode::HTTP_VERSION_NOT_SUPPORTED, what: "HTTP/1.1 only" });
+    }
+    if method.is_empty() || !method.iter().all(u8::is_ascii_uppercase) {
+        return Err(bad("the method must be a word in capitals"));
+    }
+    if !target.starts_with(b"/") || !target.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#') {
+        return Err(bad("the target must be a path, without a fragment"));
+    }
+    Ok(())
+}
+
+/// A value without the blanks around it.
+fn blank(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Digits and nothing else.
+fn number(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
 /// The characters a header's name is made of.
-fn is_token(byte: u8) -> bool {
+const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
 }
 
-fn announces_length(head: &str) -> bool {
-    head.split("\r\n")
-        .any(|line| line.split_once(':').is_some_and(|(name, _)| name.eq_ignore_ascii_case("content-length")))
-}
+static TOKEN: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0_u8);
+    while byte < 128 {
+        #[allow(clippy::indexing_slicing, reason = "computed when it is compiled")]
+        {
+            table[byte as usize] = is_token(byte);
+        }
+        byte += 1;
+    }
+    table
+};
 
 /// A stream whose incoming bytes are watched.
 pub(crate) struct Watched<S> {

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use crate::bodies::Bodies;
 use crate::credential::Credential;
 use crate::edge::{self, Malformed};
-use crate::exchange::{self, Checked, Side, Target};
+use crate::exchange::{self, Checked, Passed, Side, Target};
 use crate::gate::{PaidRequest, RequestGate};
 use crate::head::Watched;
 use crate::json::{BODY_BYTES, Unfit, strict};
@@ -164,6 +164,7 @@ impl ModelProxy {
         let door = Arc::new(Door {
             keys: keys.clone(),
             side: Arc::new(Side {
+                passed: Passed::by(&*policy),
                 policy,
                 first,
                 others: others?,

@@ -18,6 +18,8 @@ pub(crate) enum Reply {
     Stream {
         pieces: mpsc::Receiver<Bytes>,
         whole: oneshot::Receiver<()>,
+        /// What came before the cut is on its way.
+        ended: bool,
     },
 }
 
@@ -42,10 +44,17 @@ impl Body for Reply {
             Self::Whole(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
             }
-            Self::Stream { pieces, whole } => match pieces.poll_recv(context) {
+            Self::Stream { pieces, whole, ended } => match pieces.poll_recv(context) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
-                Poll::Ready(None) => Poll::Ready(whole.try_recv().is_err().then_some(Err(Cut))),
+                Poll::Ready(None) if *ended => Poll::Ready(Some(Err(Cut))),
+                Poll::Ready(None) if whole.try_recv().is_ok() => Poll::Ready(None),
+                Poll::Ready(None) => {
+                    // hyper drops what it has not written yet when a body fails; asked once more, it writes that first.
+                    *ended = true;
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
             },
         }
     }
@@ -71,10 +80,19 @@ pub(crate) fn streamed(
     pieces: mpsc::Receiver<Bytes>,
     whole: oneshot::Receiver<()>,
 ) -> Response<Reply> {
-    let mut response = Response::new(Reply::Stream { pieces, whole });
+    let mut response = Response::new(Reply::Stream { pieces, whole, ended: false });
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
+}
+
+/// What came of an answer that was cut, and then the cut.
+pub(crate) fn cut(status: StatusCode, headers: HeaderMap, came: Bytes) -> Response<Reply> {
+    let (to, pieces) = mpsc::channel(1);
+    if !came.is_empty() {
+        let _ = to.try_send(came);
+    }
+    streamed(status, headers, pieces, oneshot::channel().1)
 }
 
 /// A refusal in the provider's shape.

@@ -90,6 +90,8 @@ pub(crate) enum NoAnswer {
 /// connection that had gone stale, did a byte leave?
 pub(crate) struct Upstream {
     origin: Origin,
+    /// `None`: it cannot stand in a header, and nothing is sent.
+    host: Option<HeaderValue>,
     way: Way,
     idle: Mutex<Vec<Idle>>,
     timeouts: Timeouts,
@@ -117,21 +119,22 @@ pub(crate) struct Over(SendRequest<Full<Bytes>>);
 impl Upstream {
     pub(crate) fn new(origin: Origin, timeouts: Timeouts) -> Result<Self, rustls::Error> {
         let way = Way::to(&origin.uri)?;
-        Ok(Self { origin, way, idle: Mutex::new(Vec::new()), timeouts })
+        let host = origin.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+        Ok(Self { origin, host, way, idle: Mutex::new(Vec::new()), timeouts })
     }
 
     /// Sends one request, once, and waits for the head of its answer. Dropped, the connection is closed.
     pub(crate) async fn send(
         &self,
         method: Method,
-        path: &str,
+        path: &'static str,
         query: Option<&str>,
         mut headers: HeaderMap,
         body: Bytes,
     ) -> Result<Answer, NoAnswer> {
-        let target = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-        let host = self.origin.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
-        let (Ok(uri), Some(host)) = (target.parse::<Uri>(), host) else {
+        let target =
+            query.map_or_else(|| Bytes::from_static(path.as_bytes()), |query| format!("{path}?{query}").into());
+        let (Ok(uri), Some(host)) = (Uri::from_maybe_shared(target), self.host.clone()) else {
             return Err(NoAnswer::NotSent("the request's path or host cannot be sent"));
         };
         headers.insert(header::HOST, host);
@@ -164,7 +167,7 @@ impl Upstream {
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, NoAnswer> {
-        match timeout(self.timeouts.connect, self.way.connect(&self.origin.uri)).await {
+        match timeout(self.timeouts.connect, Box::pin(self.way.connect(&self.origin.uri))).await {
             Ok(Some(to)) => Ok(to),
             Ok(None) => Err(NoAnswer::NotSent(self.way.failed())),
             Err(_) => Err(NoAnswer::NotSent("the provider cannot be reached in time (connect time-out)")),

@@ -47,6 +47,28 @@ async fn b90_the_same_usage_streamed_or_not_and_the_bytes_as_they_came() {
 }
 
 #[tokio::test]
+async fn b90_b91_a_short_answer_of_a_stated_length_comes_booked_and_one_that_is_cut_is_cut_for_the_harness() {
+    let whole = message();
+    let head = whole.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    for sent in [head, head + 1, whole.len() - 1, whole.len()] {
+        let upstream = Upstream::start(vec![vec![Act::Send(whole[..sent].to_vec()), Act::Close]]).await;
+        let mut session = Session::before(&upstream).await;
+        let answered = session.ask(&session.paid()).await;
+        let end = session.ends.try_recv().expect("the harness was first");
+        assert_eq!((answered.status, answered.body.as_bytes()), (200, &whole[head..sent]), "{sent}");
+        if sent == whole.len() {
+            assert_eq!(complete(&end), used());
+            assert_eq!(header(&answered.head, "content-length"), Some(answered.body.len().to_string().as_str()));
+            assert!(answered.whole);
+        } else {
+            assert!(!answered.whole, "{sent}: a cut answer must not look whole");
+            let RequestEnd::Unknown { status, response, .. } = end else { panic!("{sent}: {end:?}") };
+            assert_eq!((status, response.as_ref()), (Some(200), &whole[head..sent]), "{sent}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn b90_a_stream_cut_at_any_event_is_unknown_until_it_is_complete_and_the_harness_sees_the_cut() {
     for events in 0..=EVENTS.len() {
         let mut acts = vec![Act::Send(stream_head())];

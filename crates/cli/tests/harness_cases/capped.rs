@@ -8,14 +8,14 @@ use crate::processes::marked;
 use crate::world::{Ended, Running, World, model, of_kind, prompt_stands_once, submits_after};
 
 cases! {
-    claude: c14_a_step_over_the_cap_parks_in_the_same_words_and_goes_on_after_a_raise_b74_b78_b81;
-    codex: c14_a_step_over_the_cap_parks_in_the_same_words_and_goes_on_after_a_raise_b74_b78_b81;
-    opencode: c14_a_step_over_the_cap_parks_in_the_same_words_and_goes_on_after_a_raise_b74_b78_b81;
+    claude: c17_a_step_over_the_cap_parks_in_the_same_words_and_goes_on_after_a_raise_b74_b78_b81;
+    codex: c17_a_step_over_the_cap_parks_in_the_same_words_and_goes_on_after_a_raise_b74_b78_b81;
+    opencode: c17_a_step_over_the_cap_parks_in_the_same_words_and_goes_on_after_a_raise_b74_b78_b81;
 }
 
 const CAP: &str = "0.000001";
 
-fn c14_a_step_over_the_cap_parks_in_the_same_words_and_goes_on_after_a_raise_b74_b78_b81(on: Harness) {
+fn c17_a_step_over_the_cap_parks_in_the_same_words_and_goes_on_after_a_raise_b74_b78_b81(on: Harness) {
     let world = World::new(on);
     let work = world.tool("work", "never", Some("0.25"));
     let model = model(json!([

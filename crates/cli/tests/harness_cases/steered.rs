@@ -11,6 +11,10 @@ use crate::later_turns::{follow_up, settle};
 use crate::world::{Running, Tool, World, model, of_kind, outcomes_of, prompt_stands_once, until};
 
 cases! {
+    claude: c14_words_sent_while_a_tool_runs_are_in_that_turn_once_m33,
+        c14_kill_9_at_any_moment_of_a_turn_that_words_were_sent_into_and_they_are_seen_once_b36_b38,
+        c16_kill_9_and_a_settle_without_the_program_and_the_next_message_carries_the_words_b29_b37,
+        c15_words_sent_as_the_answer_is_submitted_are_carried_by_the_next_follow_up_b37;
     codex: c14_words_sent_while_a_tool_runs_are_in_that_turn_once_m33,
         c14_kill_9_at_any_moment_of_a_turn_that_words_were_sent_into_and_they_are_seen_once_b36_b38,
         c16_kill_9_and_a_settle_without_the_program_and_the_next_message_carries_the_words_b29_b37,
