@@ -17,6 +17,7 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 /// Whether there are cgroups, said for who reads the test's output.
+#[allow(clippy::print_stdout, reason = "which of the two was held is part of the report")]
 fn cgroups() -> bool {
     let has = has_cgroups();
     println!("cgroups of our own can {}be made here", if has { "" } else { "not " });
