@@ -169,7 +169,9 @@ fn b22_a_signal_refuses_what_is_new_and_a_second_one_ends_with_the_open_request_
     let proxy = Proxy::start(&stage, &model, &[]);
     thread::scope(|scope| {
         let (url, key) = (proxy.text("url"), proxy.text("key"));
-        let open = scope.spawn(move || post(&url, &key, &asks()));
+        // A short answer that is no stream is told once it is booked; of a stream the head goes on at once.
+        let streamed = asks().replacen('{', r#"{"stream":true,"#, 1);
+        let open = scope.spawn(move || post(&url, &key, &streamed));
         wait_for("the request to be sent", PATIENCE, || (model.requests().len() == 1).then_some(()));
         proxy.running.interrupt();
         wait_for("the stop to be heard", PATIENCE, || proxy.running.said("stopping").then_some(()));
