@@ -13,9 +13,9 @@ use crate::stores;
 
 pub(crate) const SEND_HELP: &str = "\
 Sends a message to a session, as a person would say it to the model. It waits in the session's inbox. An owner that lives, in whatever
-process, takes it when the turn that runs has ended, before any reminder, and it is a turn of its own (it counts for turn_limit). A session
-that rests takes it at its next `agentrun resume`, behind what is to be finished there; one that has delivered, with its next `agentrun
-follow-up`, since its value stands.
+process, takes it into the turn that runs, where the harness can be steered (`agentrun doctor --verbose` says which), and else when that turn
+has ended, before any reminder, as a turn of its own (it counts for turn_limit). A session that rests takes it at its next `agentrun
+resume`, behind what is to be finished there; one that has delivered, with its next `agentrun follow-up`, since its value stands.
 
 The model sees it exactly once, whatever is killed in between. The same --id with the same words is the same message, so a script may repeat
 it; with other words it is refused with exit 3. Without --id each is a new one, and its id is printed, for `agentrun retract KEY ID`.";
@@ -127,7 +127,7 @@ fn waits(state: &SessionState, session: &SessionKey, url: &str, lives: bool) -> 
         return format!("the session has delivered; it goes with the next: agentrun follow-up {session} --store {url}");
     }
     if lives {
-        return "its owner takes it when the turn that runs has ended; if that turn delivers, a follow-up does"
+        return "its owner takes it into the turn that runs, or when that has ended; if that turn delivers, a follow-up does"
             .to_owned();
     }
     format!(
