@@ -268,11 +268,7 @@ pub(crate) async fn take(store: &Store, drive: &Drive) -> Result<usize, TakeErro
 
 /// Bytes of words that wait in the session to be placed.
 fn waiting_bytes(state: &SessionState) -> usize {
-    state
-        .submissions()
-        .filter(|accepted| !accepted.withdrawn && (accepted.unsent || accepted.message.is_none()))
-        .map(|accepted| accepted.submission.text.len())
-        .sum()
+    state.submissions().filter(|accepted| accepted.waits()).map(|accepted| accepted.submission.text.len()).sum()
 }
 
 /// Why nothing was taken.

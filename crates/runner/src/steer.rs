@@ -58,12 +58,9 @@ impl Steering {
 
 /// People's words that no message carries yet.
 fn waiting(state: &SessionState) -> Vec<SubmissionId> {
-    let waits = state.submissions().filter(|accepted| {
-        accepted.submission.source == Source::Person
-            && accepted.message.is_none()
-            && !accepted.unsent
-            && !accepted.withdrawn
-    });
+    let waits = state
+        .submissions()
+        .filter(|accepted| accepted.waits() && !accepted.unsent && accepted.submission.source == Source::Person);
     waits.map(|accepted| accepted.submission.id.clone()).collect()
 }
 
@@ -99,10 +96,9 @@ pub(crate) async fn in_vain(
     drive: &Drive,
 ) -> Result<Vec<SubmissionId>, RecoveryError> {
     let steered = |state: &SessionState| {
-        let turn = state.open_turn.as_ref()?;
-        Some(state.messages_of(&turn.id).nth(1).is_some())
+        state.open_turn.as_ref().is_some_and(|turn| state.messages_of(&turn.id).nth(1).is_some())
     };
-    if drive.with_state(steered) != Some(true) {
+    if !drive.with_state(steered) {
         return Ok(Vec::new());
     }
     let records: Vec<Record> = read_all(&**store, &drive.key().into()).await?;

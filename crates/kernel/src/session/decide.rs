@@ -196,10 +196,7 @@ pub fn decide(state: &SessionState, survey: &Survey, today: Today<'_>) -> Decisi
     let waits = |unsent: bool| {
         state
             .submissions()
-            .filter(move |accepted| {
-                !accepted.withdrawn
-                    && if unsent { accepted.unsent } else { accepted.message.is_none() && !accepted.unsent }
-            })
+            .filter(move |accepted| accepted.waits() && accepted.unsent == unsent)
             .map(|accepted| accepted.submission.id.clone())
             .collect::<Vec<_>>()
     };

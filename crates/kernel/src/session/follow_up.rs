@@ -127,7 +127,7 @@ impl SessionState {
         let (mut unsent, mut fresh, mut replaces) = (Vec::new(), Vec::new(), Vec::new());
         let waits = self
             .submissions()
-            .filter(|accepted| !accepted.withdrawn && (accepted.unsent || accepted.message.is_none()))
+            .filter(|accepted| accepted.waits())
             .filter(|accepted| prompt(&accepted.submission.source));
         for accepted in waits {
             let sent_since = accepted.submission.source == Source::Person && !accepted.unsent;

@@ -246,8 +246,8 @@ impl SessionState {
 
     /// The messages of the newest turn that has any, in the order they were placed: the one that opened it, then what was steered into it.
     pub fn messages_of(&self, turn: &TurnId) -> impl Iterator<Item = &Arc<Placed>> {
-        let others = self.messages.iter().rev().take_while(|message| &message.placed.turn == turn).count();
-        self.messages.iter().skip(self.messages.len().saturating_sub(others)).map(|message| &message.placed)
+        let of_it = self.messages.iter().rev().take_while(|message| &message.placed.turn == turn).count();
+        self.messages.iter().skip(self.messages.len().saturating_sub(of_it)).map(|message| &message.placed)
     }
 
     /// Streams of the native history and their lengths in bytes.
@@ -448,6 +448,14 @@ impl SessionState {
                 self.spent.unknown_count = self.spent.unknown_count.saturating_add(1);
             }
         }
+    }
+}
+
+impl Accepted {
+    /// Whether it waits for a message: none carries it, or the one that did never reached the model.
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        !self.withdrawn && (self.unsent || self.message.is_none())
     }
 }
 

@@ -17,9 +17,9 @@ use crate::ids::{LogKey, Nonce, Seq, SessionKey, SharedLog};
 /// Removals tried at a log that its owner keeps writing to before that owner is fenced first.
 const REMOVALS: u32 = 4;
 
-/// Reads at once off the task, of a backend whose reads block: as many as it keeps open for, so that none is opened for one read and closed
+/// Reads at once off the task, of a backend whose reads block, and connections it keeps open for them: none is opened for one read and closed
 /// again, and a thousand sessions that begin at once do not start a thread each.
-const READERS: usize = 4;
+pub(super) const READERS: usize = 4;
 
 pub(super) struct Core<R> {
     queue: Arc<Queue>,

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::super::backend::Reads;
+use super::super::core::READERS;
 use super::super::{Head, Page, SessionHead, StoreError};
 use super::file::Place;
 use super::head::{COLUMNS, RowHead, int};
@@ -13,8 +14,6 @@ use super::write::{previous, read_failed};
 use crate::ids::{LogKey, RunId, Seq, SessionKey};
 use crate::record::Frame;
 
-/// Idle connections kept; more than a few readers at once are rare.
-const KEPT: usize = 4;
 /// A page holds no more bytes than this, so that large records do not fill memory by the page.
 const PAGE_BYTES: usize = 32 << 20;
 
@@ -40,7 +39,7 @@ impl SqliteReads {
             answer
         };
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < KEPT {
+        if idle.len() < READERS {
             idle.push(conn);
         }
         Ok(answer)
