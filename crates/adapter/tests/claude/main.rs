@@ -11,3 +11,5 @@ mod rig;
 mod steer;
 mod steer_cut;
 mod turns;
+#[path = "../rig/words.rs"]
+mod words;

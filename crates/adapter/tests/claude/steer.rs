@@ -1,171 +1,16 @@
 //! People's words while a turn runs: in that turn, once, at no request's cost but the one that shows the results of its calls.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentrun_adapter::{RequestBarrier, Start, Turn, TurnEnd, Words};
-use agentrun_kernel::{
-    Batch, Body, Drive, Message, MessageId, PlaceTicket, Restart, Source, StopLevel, StopRaiser, Submission,
-    SubmissionId, Why,
-};
-use agentrun_testing::script::{Script, Step};
-use agentrun_testing::scripted::{Before, ScriptedModel, SeenRequest};
-use async_trait::async_trait;
+use agentrun_adapter::{Start, TurnEnd};
+use agentrun_kernel::{Body, Message, StopLevel, StopRaiser, Why};
+use agentrun_testing::script::Step;
+use agentrun_testing::scripted::{ScriptedModel, SeenRequest};
 use serde_json::json;
-use tokio::sync::{mpsc as channel, watch};
 
 use crate::harness::result_sent;
-use crate::rig::{Owner, Rig, Work, calls};
-
-/// Far above what a loaded machine needs.
-pub(crate) const BOUND: Duration = Duration::from_secs(60);
-pub(crate) const WORDS: &str = "look at the other one too";
-pub(crate) const THIRD: &str = "and the third";
-
-/// A ticket that steers `text` into the open turn.
-pub(crate) async fn steers(drive: &Drive, text: &'static str) -> PlaceTicket {
-    let id = SubmissionId::fresh();
-    let submission = Submission::new(id.clone(), Source::Person, text);
-    drive.append(Batch::of([Body::Submission(submission)]), None).await.unwrap();
-    let turn = drive.with_state(|state| state.open_turn.as_ref().unwrap().id.clone());
-    drive.ticket(Message { id: MessageId::fresh(), turn, carries: vec![id], replaces: Vec::new(), text: text.into() })
-}
-
-/// What somebody says, one message each.
-#[derive(Debug)]
-struct Said {
-    drive: Drive,
-    said: channel::UnboundedReceiver<&'static str>,
-    next: Option<&'static str>,
-}
-
-#[async_trait]
-impl Words for Said {
-    async fn next(&mut self) -> Result<PlaceTicket, Restart> {
-        if self.next.is_none() {
-            self.next = self.said.recv().await;
-        }
-        let Some(text) = self.next else { std::future::pending().await };
-        let ticket = steers(&self.drive, text).await;
-        self.next = None;
-        Ok(ticket)
-    }
-}
-
-/// Says things into the turns of an owner.
-pub(crate) struct Mouth(channel::UnboundedSender<&'static str>);
-
-impl Mouth {
-    pub(crate) fn say(&self, text: &'static str) {
-        self.0.send(text).unwrap();
-    }
-}
-
-/// A turn that words can be said into.
-pub(crate) fn heard(owner: &Owner, turn: Turn) -> (Turn, Mouth) {
-    let (to, said) = channel::unbounded_channel();
-    let words = Said { drive: owner.drive.clone(), said, next: None };
-    (Turn { words: Some(Box::new(words)), ..turn }, Mouth(to))
-}
-
-/// Waits for what must come.
-pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
-    let waited = tokio::time::timeout(BOUND, async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    waited.await.unwrap_or_else(|_| panic!("{what}"));
-}
-
-/// Waits until so many messages were placed.
-pub(crate) async fn placed(drive: &Drive, wanted: usize) {
-    until("the words were not placed", || drive.with_state(|state| state.messages().count()) >= wanted).await;
-}
-
-/// Stands before the model as the gate does: each request waits for the barrier, then until it is let through.
-#[derive(Default)]
-pub(crate) struct Gate {
-    seat: Mutex<Option<(Drive, Arc<dyn RequestBarrier>)>>,
-    came: watch::Sender<usize>,
-    passed: watch::Sender<usize>,
-    recorded: watch::Sender<usize>,
-    open: watch::Sender<usize>,
-}
-
-impl Gate {
-    /// A model behind a gate that lets the first `open` requests through.
-    pub(crate) fn before(steps: Vec<Step>, open: usize) -> (Arc<Self>, ScriptedModel) {
-        let gate = Arc::new(Self::default());
-        gate.recorded.send_replace(usize::MAX);
-        gate.open(open);
-        let model = ScriptedModel::start_behind(Script::new(steps).unwrap(), gate.clone()).unwrap();
-        (gate, model)
-    }
-
-    pub(crate) fn open(&self, requests: usize) {
-        self.open.send_replace(requests);
-    }
-
-    /// How many requests are explained by the records; a later one does not come so far.
-    pub(crate) fn record(&self, requests: usize) {
-        self.recorded.send_replace(requests);
-    }
-
-    pub(crate) fn own(&self, owner: &Owner) {
-        let barrier = owner.session.request_barrier().unwrap();
-        *self.seat.lock().unwrap() = Some((owner.drive.clone(), barrier));
-    }
-
-    /// Lets go of the owner's records.
-    pub(crate) fn disown(&self) {
-        *self.seat.lock().unwrap() = None;
-    }
-
-    /// Waits until so many requests came.
-    pub(crate) async fn came(&self, requests: usize) {
-        let mut came = self.came.subscribe();
-        let waited = tokio::time::timeout(BOUND, came.wait_for(|came| *came >= requests)).await;
-        waited.expect("the model was not asked").unwrap();
-    }
-
-    /// Waits until so many requests passed the barrier.
-    pub(crate) async fn passed(&self, requests: usize) {
-        let mut passed = self.passed.subscribe();
-        let waited = tokio::time::timeout(BOUND, passed.wait_for(|passed| *passed >= requests)).await;
-        waited.expect("the model was not asked, or the history did not explain why").unwrap();
-    }
-}
-
-/// Counts one more; answers how many those are.
-fn count(sender: &watch::Sender<usize>) -> usize {
-    let mut number = 0;
-    sender.send_modify(|count| {
-        *count += 1;
-        number = *count;
-    });
-    number
-}
-
-#[async_trait]
-impl Before for Gate {
-    async fn admit(&self, body: &[u8]) -> Result<(), String> {
-        let came = count(&self.came);
-        let _ = self.recorded.subscribe().wait_for(|recorded| *recorded >= came).await;
-        let seat = self.seat.lock().unwrap().clone();
-        let Some((drive, barrier)) = seat else { return Err("nobody owns the session".to_owned()) };
-        let tail = barrier.before_request(body).await.map_err(|error| error.to_string())?;
-        let bodies = tail.bodies();
-        if !bodies.is_empty() {
-            drive.append(Batch::of(bodies), None).await.map_err(|error| error.to_string())?;
-        }
-        drop((tail, drive, barrier));
-        let number = count(&self.passed);
-        // One that is never let through ends with its connection.
-        let _ = self.open.subscribe().wait_for(|open| *open >= number).await;
-        Ok(())
-    }
-}
+use crate::rig::{Rig, Work, calls};
+use crate::words::{Gate, THIRD, WORDS, all_taken, heard, placed, said_in_a_call, until};
 
 /// How often the model is told `text` in the requests, one after the other.
 pub(crate) fn shows(model: &ScriptedModel, text: &str) -> Vec<usize> {
@@ -176,15 +21,6 @@ fn times_said(request: &SeenRequest, text: &str) -> usize {
     request.body["messages"].to_string().matches(text).count()
 }
 
-/// The history's own account of what it took is what was placed, in that order.
-async fn all_taken(rig: &Rig) -> usize {
-    let owner = rig.own(Work::Answers, &[]).await;
-    let placed: Vec<_> =
-        owner.drive.with_state(|state| state.messages().map(|message| message.placed.message.clone()).collect());
-    assert_eq!(owner.survey.taken, placed);
-    placed.len()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn m33_words_said_while_a_tool_runs_are_in_the_request_that_shows_its_result_and_cost_none() {
     let (gate, model) = Gate::before(vec![calls(&[("work", json!({}))]), Step::says("done")], 9);
@@ -193,12 +29,7 @@ async fn m33_words_said_while_a_tool_runs_are_in_the_request_that_shows_its_resu
     gate.own(&owner);
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
     let (host, drive) = (owner.host.clone(), owner.drive.clone());
-    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
-        host.begun.notified().await;
-        mouth.say(WORDS);
-        placed(&drive, 2).await;
-        host.let_go.notify_one();
-    });
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), said_in_a_call(&host, &drive, &mouth));
     assert_eq!(end.unwrap(), TurnEnd::Idle);
     gate.disown();
     drop((host, drive));
@@ -340,12 +171,7 @@ async fn f09_a_request_waits_until_the_transcript_holds_the_words_it_shows() {
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
     let barrier = owner.session.request_barrier().unwrap();
     let (host, drive) = (owner.host.clone(), owner.drive.clone());
-    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
-        host.begun.notified().await;
-        mouth.say(WORDS);
-        placed(&drive, 2).await;
-        host.let_go.notify_one();
-    });
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), said_in_a_call(&host, &drive, &mouth));
     assert_eq!(end.unwrap(), TurnEnd::Idle);
     let body = rig.model.requests().remove(1).body.to_string();
     drop(barrier.before_request(body.as_bytes()).await.unwrap());
@@ -376,12 +202,7 @@ async fn b37_words_held_when_the_answer_is_submitted_are_never_given_and_the_nex
     gate.own(&owner);
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
     let (host, drive) = (owner.host.clone(), owner.drive.clone());
-    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
-        host.begun.notified().await;
-        mouth.say(WORDS);
-        placed(&drive, 2).await;
-        host.let_go.notify_one();
-    });
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), said_in_a_call(&host, &drive, &mouth));
     assert_eq!(end.unwrap(), TurnEnd::Idle);
     drop((host, drive));
     owner.end_turn().await;
@@ -426,10 +247,7 @@ async fn b21_an_interrupt_takes_the_words_back_that_the_program_would_begin_a_tu
     let (host, drive, stop, told) =
         (owner.host.clone(), owner.drive.clone(), owner.stop.clone(), owner.home().join("told"));
     let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
-        host.begun.notified().await;
-        mouth.say(WORDS);
-        placed(&drive, 2).await;
-        host.let_go.notify_one();
+        said_in_a_call(&host, &drive, &mouth).await;
         until("the words were not given", || std::fs::read_to_string(&told).is_ok_and(|told| told.contains(WORDS)))
             .await;
         stop.raise(StopLevel::Interrupt, Why::Host);

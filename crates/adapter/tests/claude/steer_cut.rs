@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use agentrun_adapter::{Start, TurnEnd};
-use agentrun_kernel::Message;
 use agentrun_testing::script::Step;
 use serde_json::json;
 
-use crate::rig::{Rig, Work, answer, calls};
-use crate::steer::{Gate, KEEPS_QUIET, THIRD, WORDS, heard, placed, shows, steers, until};
+use crate::rig::{Rig, Work, calls};
+use crate::steer::{KEEPS_QUIET, shows};
+use crate::words::{Gate, THIRD, WORDS, heard, lost, moments, placed, repaired, steers, took_what_was_placed, until};
 
 /// Where the turn is cut.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,16 +108,9 @@ async fn cut(rig: &Rig, gate: &Gate, moment: Moment) -> usize {
 
 /// Goes on as the records say, until nothing is open or until the model has begun to answer. Answers how often `work` was asked for.
 async fn go_on(rig: &Rig, gate: &Gate, moment: Moment, again: bool, until_the_answer: Option<usize>) -> usize {
-    let owner = rig.own(Work::Answers, &[]).await;
-    let open: Vec<_> =
-        owner.survey.open_calls.iter().map(|call| answer(call.call.as_str(), "the recorded text")).collect();
-    owner.crash().await;
-    let mut owner = rig.own(Work::Answers, &open).await;
+    let mut owner = repaired(rig).await;
     gate.own(&owner);
-    let lost: Vec<_> = owner.drive.with_state(|state| {
-        let lost = state.messages().filter(|message| !owner.survey.taken.contains(&message.placed.message));
-        lost.map(|message| Message::from(&*message.placed)).collect()
-    });
+    let lost = lost(&owner);
     assert!(lost.len() <= 1, "{moment:?}: a crash finds at most one message on its way, not {lost:?}");
     assert_eq!(!lost.is_empty(), again, "{moment:?}: what the history holds of the words");
     let start = match lost.into_iter().next() {
@@ -175,19 +168,8 @@ async fn words_are_shown_once(moment: Moment) {
     assert_eq!(shows(&model, THIRD).last(), Some(&third), "{moment:?}");
     assert_eq!(model.requests().len(), requests, "{moment:?}");
     let owner = rig.own(Work::Answers, &[]).await;
-    let placed: Vec<_> =
-        owner.drive.with_state(|state| state.messages().map(|message| message.placed.message.clone()).collect());
-    assert_eq!(owner.survey.taken, placed, "{moment:?}");
+    took_what_was_placed(&owner);
     assert!(owner.survey.ended && owner.survey.open_calls.is_empty(), "{moment:?}");
-}
-
-macro_rules! moments {
-    ($($name:ident: $moment:ident;)+) => {$(
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $name() {
-            words_are_shown_once(Moment::$moment).await;
-        }
-    )+};
 }
 
 moments! {

@@ -8,6 +8,7 @@ mod asked;
 mod builtins;
 mod ends;
 mod harness;
+mod pausing;
 mod programs;
 mod protocol;
 mod recovery;
@@ -17,4 +18,5 @@ mod steer;
 mod steer_cut;
 mod turns;
 mod upstream;
+#[path = "../rig/words.rs"]
 mod words;

@@ -9,20 +9,12 @@ use agentrun_testing::scripted::SeenRequest;
 use serde_json::{Value, json};
 
 use crate::harness::{input, result_sent, times_sent};
+use crate::pausing::pausing;
 use crate::rig::{Rig, Work, calls};
-use crate::words::{BOUND, Gate, WORDS, heard, lost, pausing, placed};
+use crate::words::{BOUND, Gate, THIRD, WORDS, all_taken, heard, lost, placed, said_in_a_call, until};
 
 fn shown(request: &SeenRequest) -> (usize, usize) {
     (times_sent(request, "do it"), times_sent(request, WORDS))
-}
-
-/// The history's own account of what it took is what was placed, in that order.
-async fn all_taken(rig: &Rig) -> usize {
-    let owner = rig.own(Work::Answers, &[]).await;
-    let placed: Vec<_> =
-        owner.drive.with_state(|state| state.messages().map(|message| message.placed.message.clone()).collect());
-    assert_eq!(owner.survey.taken, placed);
-    placed.len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,12 +23,7 @@ async fn m33_words_said_while_a_tool_runs_come_behind_its_result_in_the_same_tur
     let mut owner = rig.own(Work::Waits, &[]).await;
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
     let (host, drive) = (owner.host.clone(), owner.drive.clone());
-    let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
-        host.begun.notified().await;
-        mouth.say(WORDS);
-        placed(&drive, 2).await;
-        host.let_go.notify_one();
-    });
+    let (end, ()) = tokio::join!(owner.session.run_turn(turn), said_in_a_call(&host, &drive, &mouth));
     assert_eq!(end.unwrap(), TurnEnd::Idle);
     drop((host, drive));
     owner.end_turn().await;
@@ -64,7 +51,7 @@ async fn m33_messages_are_steered_one_after_the_other_and_in_their_order() {
     let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
         host.begun.notified().await;
         mouth.say(WORDS);
-        mouth.say("and the third");
+        mouth.say(THIRD);
         placed(&drive, 2).await;
         host.let_go.notify_one();
         // The first is in the history now, and its answer is waited for.
@@ -78,7 +65,7 @@ async fn m33_messages_are_steered_one_after_the_other_and_in_their_order() {
     owner.end_turn().await;
     owner.close().await;
     let requests = model.requests();
-    let thirds: Vec<_> = requests.iter().map(|request| times_sent(request, "and the third")).collect();
+    let thirds: Vec<_> = requests.iter().map(|request| times_sent(request, THIRD)).collect();
     assert_eq!((requests.iter().map(shown).collect::<Vec<_>>(), thirds), (vec![(1, 0), (1, 1), (1, 1)], vec![0, 0, 1]));
     rig.assert_valid().await;
     assert_eq!(all_taken(&rig).await, 3);
@@ -118,13 +105,10 @@ async fn b38_the_records_hold_that_one_message_was_taken_before_the_next_is_plac
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
     let (host, drive, stop) = (owner.host.clone(), owner.drive.clone(), owner.stop.clone());
     let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
-        host.begun.notified().await;
-        mouth.say(WORDS);
-        placed(&drive, 2).await;
-        host.let_go.notify_one();
+        said_in_a_call(&host, &drive, &mouth).await;
         // It is in the history now, and no gate has mirrored that.
         rig.model.wait_for_requests(2).await.unwrap();
-        mouth.say("and the third");
+        mouth.say(THIRD);
         placed(&drive, 3).await;
         stop.raise(StopLevel::Kill, Why::Host);
     });
@@ -189,12 +173,7 @@ async fn m33_words_said_while_a_built_in_runs_come_behind_its_output() {
     let (turn, mouth) = heard(&owner, owner.place("do it").await);
     let (drive, workspace) = (owner.drive.clone(), rig.workspace.path().to_owned());
     let (end, ()) = tokio::join!(owner.session.run_turn(turn), async {
-        let began = tokio::time::timeout(BOUND, async {
-            while !workspace.join("began").exists() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        });
-        began.await.expect("the command did not run");
+        until("the command did not run", || workspace.join("began").exists()).await;
         mouth.say(WORDS);
         placed(&drive, 2).await;
         std::fs::write(workspace.join("go"), "").unwrap();

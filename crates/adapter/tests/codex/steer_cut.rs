@@ -4,17 +4,14 @@
 use std::time::Duration;
 
 use agentrun_adapter::{AdapterErrorKind, Start, TurnEnd};
-use agentrun_kernel::{Batch, Body, Message, MessageId, Source, Submission, SubmissionId};
 use agentrun_testing::script::Step;
 use agentrun_testing::scripted::ScriptedModel;
 use serde_json::json;
 
 use crate::harness::times_sent;
 use crate::recovery::program_of;
-use crate::rig::{NOTE, Rig, Work, answer, calls};
-use crate::words::{Gate, WORDS, heard, lost, placed};
-
-const THIRD: &str = "and the third";
+use crate::rig::{NOTE, Rig, Work, calls};
+use crate::words::{Gate, THIRD, WORDS, heard, lost, moments, placed, repaired, steers, took_what_was_placed};
 
 /// Where the turn is cut.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,13 +68,7 @@ async fn cut(rig: &Rig, gate: &Gate, moment: Moment) -> usize {
             host.begun.notified().await;
         }
         if moment == Moment::Placed {
-            let id = SubmissionId::fresh();
-            let submission = Submission::new(id.clone(), Source::Person, WORDS);
-            drive.append(Batch::of([Body::Submission(submission)]), None).await.unwrap();
-            let turn = drive.with_state(|state| state.open_turn.as_ref().unwrap().id.clone());
-            let message =
-                Message { id: MessageId::fresh(), turn, carries: vec![id], replaces: Vec::new(), text: WORDS.into() };
-            drive.ticket(message).place().await.unwrap();
+            steers(&drive, WORDS).await.place().await.unwrap();
             return;
         }
         mouth.say(WORDS);
@@ -122,11 +113,7 @@ async fn cut(rig: &Rig, gate: &Gate, moment: Moment) -> usize {
 
 /// Goes on as the records say, until nothing is open. Answers how often `work` was asked for.
 async fn go_on(rig: &Rig, gate: &Gate, moment: Moment) -> usize {
-    let owner = rig.own(Work::Answers, &[]).await;
-    let open: Vec<_> =
-        owner.survey.open_calls.iter().map(|call| answer(call.call.as_str(), "the recorded text")).collect();
-    owner.crash().await;
-    let mut owner = rig.own(Work::Answers, &open).await;
+    let mut owner = repaired(rig).await;
     gate.own(&owner);
     gate.open(99);
     let lost = lost(&owner);
@@ -173,19 +160,8 @@ async fn words_are_shown_once(moment: Moment) {
     assert_eq!(model.requests().len(), requests, "{moment:?}");
     assert!(!model.requests().last().unwrap().body.to_string().contains("turn_aborted"), "{moment:?}");
     let owner = rig.own(Work::Answers, &[]).await;
-    let placed: Vec<_> =
-        owner.drive.with_state(|state| state.messages().map(|message| message.placed.message.clone()).collect());
-    assert_eq!(owner.survey.taken, placed, "{moment:?}");
+    took_what_was_placed(&owner);
     assert!(owner.survey.ended && owner.survey.open_calls.is_empty(), "{moment:?}");
-}
-
-macro_rules! moments {
-    ($($name:ident: $moment:ident;)+) => {$(
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $name() {
-            words_are_shown_once(Moment::$moment).await;
-        }
-    )+};
 }
 
 moments! {

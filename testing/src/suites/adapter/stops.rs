@@ -152,8 +152,7 @@ pub(super) async fn b30_a_stop_that_stands_before_the_turn_pays_nothing(bench: B
 }
 
 pub(super) async fn b19_a_stop_while_the_program_starts_is_not_kept_waiting(bench: Bench) -> Answer {
-    let rig =
-        bench.rig(vec![Step::says("never asked")])?.with_program("echo $$ > SCRATCH/begun; exec sleep 600").await?;
+    let rig = bench.rig(vec![Step::says("never asked")])?.with_program("echo $PPID > SCRATCH/begun; sleep 600").await?;
     let mut owner = rig.own(Work::Answers).await?;
     let turn = owner.place("do it").await?;
     let (stop, begun) = (owner.stop.clone(), rig.scratch("begun"));
@@ -174,14 +173,15 @@ pub(super) async fn b19_a_stop_while_the_program_starts_is_not_kept_waiting(benc
         late = raise => return Err(late),
     }
     ensure!(owner.drive.with_state(|state| state.open_turn.is_none()), "a message was placed");
-    // By itself: the guard may take a moment, and a sweep would end it for it.
-    let program = started(&begun).ok_or_else(|| Failure("it was never started".to_owned()))?;
+    // By itself: its guard, which goes last, may take a moment, and a sweep would end it all for it.
+    let guard = started(&begun).ok_or_else(|| Failure("it was never started".to_owned()))?;
     let gone = async {
-        while program.exists() {
+        while guard.exists() {
             tokio::time::sleep(LOOK).await;
         }
     };
-    ensure!(tokio::time::timeout(ENDS, gone).await.is_ok(), "the program is left running");
+    ensure!(tokio::time::timeout(ENDS, gone).await.is_ok(), "the program's guard is left running");
+    rig.assert_gone(&owner.marker).await?;
     owner.crash().await?;
     Ok(String::new())
 }
